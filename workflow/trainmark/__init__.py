@@ -1,0 +1,1 @@
+"""trainmark's pipeline side: configuration, records, statistics and the page. It never imports torch."""

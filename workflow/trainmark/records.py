@@ -1,0 +1,144 @@
+"""Reading records: one JSON file per run, valid or with the reason why it does not count."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainmark.canonical import digest
+
+SCHEMA_VERSION = 1
+FINAL = ("ok", "oom", "unsupported")  # outcomes that the next invocation does not repeat
+FAILED = ("error", "timeout")
+REQUIRED = ("table", "row", "purpose", "repeat", "key", "key_parts", "spec", "outcome", "started")
+
+Record = dict[str, Any]
+
+
+class InvalidRecord(ValueError):
+    """A file among the records that is no record of its row; the message says why."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One wanted run of a row, as its plan lists it."""
+
+    purpose: str
+    repeat: int
+    key: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.purpose}-{self.repeat}"
+
+    def path(self, row_folder: Path) -> Path:
+        return row_folder / self.key / f"{self.name}.json"
+
+    def failed_paths(self, row_folder: Path) -> list[Path]:
+        """The failed attempts at this run, oldest first (their names carry the time)."""
+        return sorted((row_folder / self.key / "failed").glob(f"{self.name}.*.json"))
+
+
+def wanted_runs(plan: dict[str, Any]) -> list[Run]:
+    return [Run(run["purpose"], run["repeat"], run["key"]) for run in plan["runs"]]
+
+
+def key_of(key_parts: dict[str, Any]) -> str:
+    """A record's key: the hash of the hashes of everything that determines it."""
+    return digest(key_parts)
+
+
+def load(path: Path, table: str | None = None, row: str | None = None) -> Record:
+    """Read a record and check that it is whole, of this schema, of this row and under its own key.
+
+    Raises InvalidRecord with one sentence. Missing files raise FileNotFoundError.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InvalidRecord(f"{path}: not complete JSON ({error})") from error
+    except _NotANumber as error:
+        raise InvalidRecord(f"{path}: contains {error}, which is no measurement") from error
+    if not isinstance(record, dict):
+        raise InvalidRecord(f"{path}: holds {type(record).__name__}, not a record")
+    _check(record, path, table, row)
+    return record
+
+
+class _NotANumber(ValueError):
+    pass
+
+
+def _refuse_constant(name: str) -> None:
+    raise _NotANumber(name)
+
+
+def _check(record: Record, path: Path, table: str | None, row: str | None) -> None:
+    version = record.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InvalidRecord(f"{path}: has schema version {version!r}, not {SCHEMA_VERSION}")
+    if missing := [name for name in REQUIRED if name not in record]:
+        raise InvalidRecord(f"{path}: lacks {', '.join(missing)}")
+    if table is not None and (record["table"], record["row"]) != (table, row):
+        raise InvalidRecord(f"{path}: is a record of {record['table']}/{record['row']}")
+    parts = record["key_parts"]
+    if digest(record["spec"]) != parts.get("spec") or key_of(parts) != record["key"]:
+        raise InvalidRecord(f"{path}: its spec does not match its key; was it edited by hand?")
+    if record["outcome"] not in FINAL + FAILED:
+        raise InvalidRecord(f"{path}: has the unknown outcome {record['outcome']!r}")
+    if record["outcome"] == "ok":
+        _check_metrics(record, path)
+
+
+def _check_metrics(record: Record, path: Path) -> None:
+    metrics = record.get("metrics") or {}
+    losses = metrics.get("losses") or []
+    if not losses or not all(isinstance(x, (int, float)) and math.isfinite(x) for x in losses):
+        raise InvalidRecord(f"{path}: an ok run without finite losses")
+    if record["purpose"] == "throughput" and not (metrics.get("samples_per_second") or 0) > 0:
+        raise InvalidRecord(f"{path}: an ok throughput run without samples per second")
+
+
+def load_run(run: Run, row_folder: Path, table: str, row: str) -> Record | None:
+    """The record of a wanted run, or None when there is none; raises InvalidRecord."""
+    path = run.path(row_folder)
+    try:
+        record = load(path, table, row)
+    except FileNotFoundError:
+        return None
+    if (record["purpose"], record["repeat"], record["key"]) != (run.purpose, run.repeat, run.key):
+        raise InvalidRecord(f"{path}: is the record of {record['purpose']}-{record['repeat']}")
+    return record
+
+
+def missing_runs(plan: dict[str, Any], row_folder: Path) -> list[Run]:
+    """The wanted runs that have no valid final record yet."""
+    return [run for run in wanted_runs(plan) if not _is_done(run, row_folder, plan)]
+
+
+def _is_done(run: Run, row_folder: Path, plan: dict[str, Any]) -> bool:
+    try:
+        record = load_run(run, row_folder, plan["table"], plan["row"])
+    except InvalidRecord:
+        return False
+    return record is not None and record["outcome"] in FINAL
+
+
+def last_failure(run: Run, row_folder: Path) -> Record | None:
+    """The newest readable failed attempt at a run."""
+    for path in reversed(run.failed_paths(row_folder)):
+        try:
+            return load(path)
+        except InvalidRecord:
+            continue
+    return None
+
+
+def read_plans(folder: Path) -> Iterator[dict[str, Any]]:
+    """All plans below build/plans/<hardware>, in the declared order of tables and rows."""
+    plans = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*/*.json")]
+    yield from sorted(plans, key=lambda plan: plan["order"])
