@@ -27,7 +27,7 @@ from trainmark.config import (
     ranks_of,
     unsupported_reason,
 )
-from trainmark_worker.count import model_parameters
+from trainmark_worker.count import parameters
 
 SPEC_VERSION = 1
 MEMORY_STEPS = 2  # the second step has gradients and optimizer states alive from its start
@@ -292,7 +292,7 @@ def make_spec(config: Config, workload: str, training: Training, purpose: str) -
         "timed_steps": MEMORY_STEPS if purpose == "memory" else size.timed_steps,
         "memory_limit_mib": None if is_parity(purpose) else size.memory_limit_mib,
         "seed": config.tables.seed,
-        "declared_parameters": model_parameters(workload, model),
+        "declared_parameters": parameters({"workload": workload, "model": model}),
     }
 
 

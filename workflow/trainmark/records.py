@@ -43,8 +43,20 @@ class Run:
         return sorted((row_folder / self.key / "failed").glob(f"{self.name}.*.json"))
 
 
-def wanted_runs(plan: dict[str, Any]) -> list[Run]:
-    return [Run(run["purpose"], run["repeat"], run["key"]) for run in plan["runs"]]
+def wanted_runs(plan: dict[str, Any], row_folder: Path | None = None) -> list[Run]:
+    """The runs that a plan lists; with adaptive repeats also the added ones that exist."""
+    runs = [Run(run["purpose"], run["repeat"], run["key"]) for run in plan["runs"]]
+    if plan.get("auto_repeats") and row_folder is not None:
+        runs.extend(_added_repeats(runs, row_folder, plan["auto_repeats"]["maximum"]))
+    return runs
+
+
+def _added_repeats(runs: list[Run], row_folder: Path, maximum: int) -> Iterator[Run]:
+    last = max((run for run in runs if run.purpose == "throughput"), key=lambda run: run.repeat)
+    for repeat in range(last.repeat + 1, maximum + 1):
+        run = Run("throughput", repeat, last.key)
+        if run.path(row_folder).is_file():
+            yield run
 
 
 def key_of(key_parts: dict[str, Any]) -> str:
