@@ -1,0 +1,1 @@
+"""What runs inside the training ranks. Imports nothing heavy: each module says what it needs."""
