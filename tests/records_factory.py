@@ -19,7 +19,6 @@ from typing import Any
 
 Json = dict[str, Any]
 
-PEAK_CPU: float | None = None
 START = datetime(2026, 11, 1, 9, 0, 0, tzinfo=UTC)
 
 MODELS: dict[str, Json] = {
@@ -77,6 +76,8 @@ TABLES: dict[str, tuple[str, dict[str, tuple[str, str, int, int]]]] = {
         },
     ),
 }
+BASELINES = {"mixed_precision": "fp32", "sharding": "mixed", "parallelism": "tp1_pp1",
+             "onnxruntime": "fp32"}
 REFERENCES = {
     "bert-pretraining": ("bert-pretraining", 4),
     "gpt-pretraining": ("gpt-pretraining", 4),
@@ -160,7 +161,7 @@ def make_run(spec: Json, repeat: int = 1, **parts: str) -> Json:
 
 
 def make_plan(
-    table: str, row: str, specs: list[Json], *, order: list[int], repeats: int = 3,
+    table: str, row: str, specs: list[Json], *, order: int, repeats: int = 3,
     hardware: str = "cpu", reference: str | None = None, parts: Json | None = None, **more: Any,
 ) -> Json:
     """A row's plan: `repeats` throughput runs and one of each other purpose in `specs`."""
@@ -170,11 +171,13 @@ def make_plan(
         runs += [make_run(spec, n, **(parts or {})) for n in range(1, count + 1)]
     plan: Json = {
         "schema_version": 1, "table": table, "row": row, "hardware": hardware, "order": order,
-        "environment": {"name": "modern", "hash": digest("modern"), "image_digest": None},
+        "workload": specs[0]["workload"], "baseline": None, "published": True,
+        "parity_reference": {"table": "reference", "row": reference} if reference else None,
+        "hardware_title": {"cpu": "CPU ranks"}.get(hardware, hardware), "tried": True,
+        "stand_in": None, "peak_tflops": {}, "unsupported": None, "auto_repeats": None,
+        "spread_limit": 0.1, "environment": {"name": "modern", "hash": digest("modern")},
         "launcher": "fork", "time_limit_seconds": 600, "runs": runs,
     }
-    if reference:
-        plan["parity_reference"] = {"table": "reference", "row": reference}
     plan.update(more)
     return plan
 
@@ -228,7 +231,7 @@ def make_record(
         "memory": memory if ok and run["purpose"] == "memory" else None,
         "data": {"key": "d" * 16, "unigram_loss": UNIGRAM[workload], "manifest_sha256": "0" * 64},
         "environment": {
-            **plan["environment"], "python": "3.11.7",
+            **plan["environment"], "image_digest": None, "python": "3.11.7",
             "packages": {"torch": "2.13.0+cpu", "transformers": "5.24.0", "deepspeed": "0.19.8",
                          "fairscale": "0.4.13", "megatron-core": "0.16.1", "numpy": "2.4.6"},
         },
@@ -278,8 +281,8 @@ class Results:
         return "cpu" if self.hardware == "cpu" else "cuda"
 
     def declare(self, table: str, row: str, workload: str, strategy: str, precision: str,
-                tp: int = 1, pp: int = 1, *, order: list[int] | None = None,
-                parts: Json | None = None, **changes: Any) -> Json:
+                tp: int = 1, pp: int = 1, *, order: int = 0, parts: Json | None = None,
+                more: Json | None = None, **changes: Any) -> Json:
         """Write the plan of a row that wants throughput, memory and parity runs."""
         wanted = ["throughput", "memory", "parity"] + ["parity_mixed"] * (precision == "mixed")
         specs = [
@@ -287,8 +290,9 @@ class Results:
                       purpose=purpose, device=self.device, **changes)
             for purpose in wanted
         ]
-        plan = make_plan(table, row, specs, order=order or [0, 0], repeats=self.repeats,
-                         hardware=self.hardware, reference=workload, parts=parts)
+        plan = make_plan(table, row, specs, order=order, repeats=self.repeats,
+                         hardware=self.hardware, reference=workload, parts=parts,
+                         **{"baseline": BASELINES.get(table, row), **(more or {})})
         write_json(self.plans / table / f"{row}.json", plan)
         return plan
 
@@ -296,7 +300,7 @@ class Results:
         for index, (row, (workload, ranks)) in enumerate(REFERENCES.items()):
             spec = make_spec(workload, "ddp", "fp32", purpose="parity", ranks=ranks,
                              device=self.device)
-            plan = make_plan("reference", row, [spec], order=[99, index],
+            plan = make_plan("reference", row, [spec], order=index,
                              hardware=self.hardware)
             write_json(self.plans / "reference" / f"{row}.json", plan)
 
@@ -304,7 +308,8 @@ class Results:
         self.declare_references()
         for i, (table, (workload, rows)) in enumerate(TABLES.items()):
             for j, (row, options) in enumerate(rows.items()):
-                self.declare(table, row, workload, *options, order=[i, j])
+                self.declare(table, row, workload, *options, order=100 * (i + 1) + j,
+                             more={"published": row != "fsdp2"})
 
     def plan(self, table: str, row: str) -> Json:
         return json.loads((self.plans / table / f"{row}.json").read_text(encoding="utf-8"))
