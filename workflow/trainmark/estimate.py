@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
+from typing import TYPE_CHECKING
+
 from trainmark.records import Run
+
+if TYPE_CHECKING:
+    from trainmark.experiments import RowPlan
 
 GUESS_SECONDS = {"throughput": 12.0, "memory": 8.0, "parity": 6.0, "parity_mixed": 6.0}
 LAUNCH_SECONDS = 12.0  # importing the frameworks, once per row
@@ -48,3 +53,22 @@ def duration(seconds: float) -> str:
     if minutes < 90:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def announcement(rows: list[RowPlan], hardware: str, records: Path, environment_exists: bool) -> str:
+    """What a measurement of these rows will cost, told before it starts."""
+    shown = [row for row in rows if row.table != "reference"]
+    open_rows = [row for row in shown if row.missing and not row.plan["unsupported"]]
+    unsupported = [f"{row.table}/{row.row}" for row in shown if row.plan["unsupported"]]
+    note = f" ({', '.join(unsupported)}: unsupported on this hardware)" if unsupported else ""
+    missing = [(row.table, row.row, row.missing) for row in rows if not row.plan["unsupported"]]
+    runs = sum(len(found) for _, _, found in missing)
+    if not runs:
+        return f"trainmark: nothing to measure, all {len(shown)} rows on {hardware} have their runs{note}"
+    seconds = seconds_left(missing, records)
+    setup = "" if environment_exists else ", after building the environment (some minutes, once)"
+    return (
+        f"trainmark: {len(open_rows)} of {len(shown)} rows on {hardware} are to be measured: {runs} runs, "
+        f"roughly {duration(seconds)} and {max(1, runs * BYTES_PER_RUN // 10**6)} MB{setup}{note}; "
+        "only what the target needs is run"
+    )

@@ -1,0 +1,56 @@
+# trainmark: train every row of four benchmark tables, then render the reference page.
+#
+#   snakemake --cores 4 report              measure what is missing, render the page (ja, en)
+#   snakemake --cores 4 table_sharding      one table; one row: snakemake --cores 4 sharding_oss
+#   snakemake --cores 4 status              what is measured, stale, missing, failed
+#
+# Settings: config/config.yaml, or --config key=value. What is measured: config/tables.yaml.
+include: "rules/common.smk"
+include: "rules/environments.smk"
+include: "rules/container.smk"
+include: "rules/data.smk"
+include: "rules/measure.smk"
+include: "rules/tables.smk"
+include: "rules/page.smk"
+
+
+localrules:
+    report,
+    status,
+    check,
+    archive,
+
+
+rule report:
+    default_target: True
+    input:
+        PAGES,
+    message:
+        f"the page: {', '.join(PAGES)}"
+    shell:
+        "{TRAINMARK} verdict --tables {RESULTS}/tables"
+
+
+rule status:
+    message:
+        f"rows on {HARDWARE}"
+    shell:
+        "{TRAINMARK} status --plans {PLAN_FOLDER} --records {RESULTS}/records"
+
+
+rule check:
+    input:
+        expand(f"{RESULTS}/tables/{{table}}.json", table=TABLES),
+    message:
+        "checking that everything may be published"
+    shell:
+        "{TRAINMARK} check --tables {RESULTS}/tables --plans {PLAN_FOLDER} --records {RESULTS}/records"
+
+
+rule archive:
+    message:
+        "keeping the records as a record set"
+    params:
+        name=SETTINGS.name or "",
+    shell:
+        "{TRAINMARK} archive --name {params.name:q} --plans {PLAN_FOLDER} --records {RESULTS}/records"

@@ -1,0 +1,13 @@
+# The training environment of the modern line. Its path holds the hash of its lock, so a changed
+# lock is another environment, and an environment that exists is never built again.
+
+
+rule environment:
+    output:
+        "build/envs/modern-{hash}/environment.json",
+    log:
+        "build/logs/environment-{hash}.log",
+    message:
+        "building the training environment modern-{wildcards.hash} (once per lock, a few minutes)"
+    shell:
+        "{TRAINMARK} environment --locks {ROOT}/envs --hash {wildcards.hash} --out {output:q} 2>&1 | tee {log:q}"

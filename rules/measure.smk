@@ -1,0 +1,47 @@
+# One job per row. The job runs what has no record; the row's summary is its output.
+# threads: all cores, and a host-wide lock in the launcher: one measurement at a time.
+AGAIN = "--again" if SETTINGS.measure == "again" else ""
+AGAIN_STAMP = []
+if SETTINGS.measure == "again":
+    AGAIN_STAMP = [f"build/again-{os.getpid()}.stamp"]
+    if IN_MAIN_PROCESS:
+        (ROOT / AGAIN_STAMP[0]).write_text("newer than every summary\n")
+
+
+def data_of(wildcards):
+    row = PLANS.find(wildcards.table, wildcards.row)
+    return [f"build/data/{key}/manifest.json" for key in row.data_keys]
+
+
+def summary_of(table, row):
+    return f"{RESULTS}/rows/{table}/{row}.json"
+
+
+rule measure:
+    input:
+        AGAIN_STAMP,
+        plan=ancient(f"{PLAN_FOLDER}/{{table}}/{{row}}.json"),
+        environment=ancient(str(PLANS.environment.stamp)),
+        data=ancient(data_of),
+    output:
+        f"{RESULTS}/rows/{{table}}/{{row}}.json",
+    log:
+        f"{RESULTS}/logs/{{table}}-{{row}}.log",
+    threads: workflow.cores
+    message:
+        "measuring {wildcards.table}/{wildcards.row}"
+    shell:
+        "{TRAINMARK} measure --plan {input.plan:q} --results {RESULTS} --environment {input.environment:q}"
+        " --log {log:q} --retries {SETTINGS.retries} --load-limit {SETTINGS.foreign_load_limit}"
+        " --load-wait {SETTINGS.foreign_load_wait_seconds} {AGAIN}"
+
+
+# A target for every row: snakemake --cores 4 sharding_oss
+for planned in PLANS.rows:
+    if planned.table != experiments.REFERENCE:
+
+        rule:
+            name:
+                f"{planned.table}_{planned.row}"
+            input:
+                summary_of(planned.table, planned.row),
