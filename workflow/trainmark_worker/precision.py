@@ -48,3 +48,8 @@ def autocast_dtypes(spec: Dict[str, Any]) -> Dict[str, Optional[str]]:
         "gradient_reduction": "float32",
         "note": None,
     }
+
+
+def no_autocast() -> ContextManager:
+    """For frameworks that cast the weights themselves."""
+    return contextlib.nullcontext()
