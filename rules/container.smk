@@ -8,7 +8,11 @@ except UserError as error:
     print(f"trainmark: {error}", file=sys.stderr)
     sys.exit(2)
 
-READY_IMAGE = f"--image {shlex.quote(SETTINGS.container.image)}" if SETTINGS.container.image else ""
+READY_IMAGE = (
+    f"--image {shlex.quote(SETTINGS.container.image)}"
+    if SETTINGS.container.image
+    else ""
+)
 
 
 rule container:
@@ -16,9 +20,9 @@ rule container:
         f"build/image/{IMAGE_HASH}/image.json",
     log:
         f"build/logs/container-{IMAGE_HASH}.log",
+    threads: workflow.cores
     message:
         "building the image of the CUDA 10.2 line (4 to 15 min the first time, 12 GiB of disk)"
-    threads: workflow.cores
     shell:
         "{TRAINMARK} container build --out build/image --engine {SETTINGS.container.engine}"
         " --base {SETTINGS.container.base:q} {READY_IMAGE} 2>&1 | tee {log:q}"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from trainmark import engines
+from trainmark.canonical import write_json
 from trainmark.engine_commands import host_environment, kill_command, run_command
 from trainmark.engines import Engine, Mount, detect
 from trainmark.image import (
     OUT,
     ROOT,
     Wanted,
+    check_present,
     environment_hash,
     image_path,
     ready,
@@ -24,6 +27,7 @@ from trainmark.image import (
     wanted,
 )
 from trainmark.image_build import Log, build, save
+from trainmark.worker import WORKER_ENVIRONMENT, Worker
 
 __all__ = [  # what the launcher and the rules use
     "Engine",
@@ -36,7 +40,68 @@ __all__ = [  # what the launcher and the rules use
     "ready",
     "run_command",
     "run_reference",
+    "start_worker",
 ]
+
+
+# --- one worker in the container ------------------------------------------------------------------
+
+
+def start_worker(
+    image: Mapping[str, Any], todo: Mapping[str, Any], out: Path, workflow: Path, log: IO[str]
+) -> Worker:
+    """Start `trainmark_worker` in the image for these runs; never on the host.
+
+    image: image.json. The code and the data are mounted read-only, at the host's paths, so that
+    records and tracebacks name files that exist; only `out` can be written.
+    """
+    engine = detect(image["engine"]["name"])
+    check_present(engine, image)
+    name = f"trainmark-{os.getpid()}-{secrets.token_hex(4)}"
+
+    def command(folder: Path) -> list[str]:
+        write_json(folder / "todo.json", todo)
+        return worker_command(engine, image, todo, folder, out, workflow, name)
+
+    return Worker(command, log, kill_command(engine, name) or None)
+
+
+def worker_command(
+    engine: Engine,
+    image: Mapping[str, Any],
+    todo: Mapping[str, Any],
+    folder: Path,
+    out: Path,
+    workflow: Path,
+    name: str,
+) -> list[str]:
+    """The engine's whole command line for a todo file that lies in `folder`."""
+    specs = [run["spec"] for run in todo["runs"]]
+    threads = str(specs[0]["threads_per_rank"])
+    read = [str(workflow), *sorted({run["data"] for run in todo["runs"]})]
+    mounts = [Mount(path) for path in read]
+    mounts += [Mount(str(folder), "/todo"), Mount(str(out), read_only=False)]
+    env = {
+        **WORKER_ENVIRONMENT,
+        **host_environment(),
+        **{k: os.environ[k] for k in ("CUDA_VISIBLE_DEVICES", "NCCL_DEBUG") if k in os.environ},
+        "PYTHONPATH": str(workflow),
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+    }
+    argv = ["python3", "-m", "trainmark_worker", "--todo", "/todo/todo.json", "--out", str(out)]
+    return run_command(
+        engine,
+        run_reference(engine, image),
+        argv,
+        name=name,
+        mounts=mounts,
+        env=env,
+        gpus=any(spec["device"] == "cuda" for spec in specs),
+    )
+
+
+# --- command line ---------------------------------------------------------------------------------
 
 
 def summary(image: Mapping[str, Any]) -> str:

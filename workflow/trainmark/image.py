@@ -174,22 +174,22 @@ def ready(config: Any, out: Path = OUT) -> tuple[Engine, dict[str, Any]]:
     image = json.loads(path.read_text(encoding="utf-8"))
     engine = detect(wanted(config).engine)
     try:
-        check_present(engine, image, path)
+        check_present(engine, image)
     except UserError:
         path.unlink()  # it describes nothing: the next invocation builds the image again
         raise
     return engine, image
 
 
-def check_present(engine: Engine, image: Mapping[str, Any], path: Path) -> None:
+def check_present(engine: Engine, image: Mapping[str, Any]) -> None:
     """The image that image.json names must be in the storage of the engine that will run it."""
     if engine.kind == "apptainer":
         if not Path(str(image.get("sif"))).is_file():
-            raise UserError(_gone(f"{image.get('sif')} (from {path})"))
+            raise UserError(_gone(str(image.get("sif"))))
         return
     found = inspect(engine.runner, image["image_id"])
     if found is None:
-        raise UserError(_gone(f"image {image['reference']} ({path}) in {engine.kind}'s storage"))
+        raise UserError(_gone(f"image {image['reference']} in {engine.kind}'s storage"))
 
 
 def _gone(what: str) -> str:

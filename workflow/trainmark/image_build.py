@@ -141,7 +141,7 @@ def _known(path: Path, engine: Engine) -> dict[str, Any] | None:
         return None
     image: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     try:
-        check_present(engine, image, path)
+        check_present(engine, image)
     except UserError:
         return None
     return image
