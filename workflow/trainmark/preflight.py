@@ -207,7 +207,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     hardware = read_hardware(options.hardware)
     folder = options.out.parent if options.out else Path.cwd()
-    found = inspect(hardware, folder)
+    found = inspect(hardware, folder, ask)
     name = options.hardware.stem
     for note in found.notes:
         print(f"note: {note}")
