@@ -378,6 +378,11 @@ def test_pip_configuration_keeps_the_index_and_drops_paths() -> None:
     assert "cert" not in image_build.pip_configuration({}, False)
 
 
+def test_what_frameworks_print_before_the_proof_is_skipped() -> None:
+    assert image_build.last_json('[INFO] x\n{\n "python": "3.9.2"\n}\n') == {"python": "3.9.2"}
+    assert image_build.last_json('{\n "a": {}\n}') == {"a": {}}
+
+
 def test_proxies_are_passed_by_name_only() -> None:
     assert image_build.proxies({"HTTPS_PROXY": "http://user:secret@p", "no_proxy": ""}) == [
         "HTTPS_PROXY"

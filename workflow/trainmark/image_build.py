@@ -330,7 +330,13 @@ def versions(engine: Engine, image_id: str) -> dict[str, Any] | None:
     if done.returncode:
         tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LOG_LINES:])
         raise UserError(f"the image was built but does not run under {kind.kind}:\n  {tail}")
-    result: dict[str, Any] = json.loads(done.stdout)
+    return last_json(done.stdout)
+
+
+def last_json(text: str) -> dict[str, Any]:
+    """The object at the end of an output that frameworks may have written into before."""
+    start = max(text.rfind("\n{\n") + 1, 0)
+    result: dict[str, Any] = json.loads(text[start:])
     return result
 
 
