@@ -135,7 +135,7 @@ class Watch:
         cause = empty_cause("Timeout", f"not finished within {limit:g} s, {progress}")
         silent = [n for n in range(self.ranks) if n not in self.reports()]
         number = silent[0] if silent else 0
-        cause.update(rank=number, step=done, traceback=self.log(number) or None)
+        cause.update(rank=number, step=done or 0, traceback=self.log(number) or None)
         return cause
 
 
