@@ -1,0 +1,235 @@
+"""`python -m trainmark catalogues`: check (or update) the translations in report/locales/.
+
+Messages are English in the code and the templates. Every language, English too, has a catalogue
+`report/locales/<language>/messages.po`, which is read directly: there is nothing to compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import sys
+from collections.abc import Iterator
+from gettext import NullTranslations, c2py
+from pathlib import Path
+from typing import Any
+
+from babel.messages import checkers
+from babel.messages.catalog import Catalog, Message
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po, write_po
+
+from trainmark.errors import UserError
+
+SOURCE = "en"
+KEYWORDS: dict[str, Any] = {
+    "gettext": None, "ngettext": (1, 2), "_": None, "N_": None, "pgettext": ((1, "c"), 2),
+}  # fmt: skip
+METHODS = [("**.py", "python"), ("**.j2", "jinja2")]
+OPTIONS = {"**.j2": {"newstyle_gettext": "true", "trimmed": "true", "silent": "false",
+                     "extensions": "jinja2.ext.i18n,jinja2.ext.do"}}  # fmt: skip
+
+
+def N_(message: str) -> str:  # noqa: N802 (gettext's own name)
+    """Marks a message for extraction without translating it yet."""
+    return message
+
+
+class Messages(NullTranslations):
+    """One language's messages. Missing ones fall back to English."""
+
+    def __init__(self, language: str, catalogue: Catalog) -> None:
+        super().__init__()
+        self.language = language
+        self.missing: set[str] = set()
+        self._plural = c2py(catalogue.plural_expr)
+        self._texts: dict[tuple[str | None, str], Any] = {}
+        for message in catalogue:
+            if message.id and message.string and not message.fuzzy:
+                key = message.id[0] if isinstance(message.id, (list, tuple)) else message.id
+                self._texts[message.context, key] = message.string
+
+    def gettext(self, message: str) -> str:
+        return self._find(None, message)
+
+    def pgettext(self, context: str, message: str) -> str:
+        return self._find(context, message)
+
+    def _find(self, context: str | None, message: str) -> str:
+        text = self._texts.get((context, message))
+        if text is None:
+            self.missing.add(message)
+            return message
+        return str(text)
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        texts = self._texts.get((None, msgid1))
+        if texts is None:
+            self.missing.add(msgid1)
+            return msgid1 if n == 1 else msgid2
+        return str(texts[self._plural(n)])
+
+    def has(self, message: str) -> bool:
+        return (None, message) in self._texts
+
+
+def path_of(locales: Path, language: str) -> Path:
+    return locales / language / "messages.po"
+
+
+def languages(locales: Path) -> list[str]:
+    return sorted(path.parent.name for path in locales.glob("*/messages.po"))
+
+
+def load(locales: Path, language: str) -> Messages:
+    return Messages(language, read(path_of(locales, language), language))
+
+
+def read(path: Path, language: str) -> Catalog:
+    try:
+        with path.open("rb") as file:
+            return read_po(file, locale=language.replace("-", "_"))
+    except FileNotFoundError:
+        known = ", ".join(languages(path.parent.parent)) or "none"
+        raise UserError(f"{path}: no catalogue for {language!r}; there is: {known}") from None
+
+
+def extract(report: Path, code: Path) -> Catalog:
+    """All messages of templates and code."""
+    template = Catalog(project="trainmark", copyright_holder="the trainmark contributors")
+    for folder in (code, report / "templates"):
+        found = extract_from_dir(
+            folder, METHODS, OPTIONS, keywords=KEYWORDS, comment_tags=("Translators:",)
+        )
+        for name, _, message, comments, context in sorted(found, key=lambda item: item[:2]):
+            location = [(f"{folder.name}/{name}", 0)]
+            template.add(message, None, location, auto_comments=comments, context=context)
+    return template
+
+
+def update(report: Path, code: Path) -> None:
+    """Add new messages, drop unused ones; English gets its own text."""
+    for language in languages(report / "locales"):
+        path = path_of(report / "locales", language)
+        catalogue = read(path, language)
+        template = extract(report, code)  # anew: update() takes over the template's own messages
+        catalogue.update(template, no_fuzzy_matching=True)
+        catalogue.obsolete.clear()
+        if language == SOURCE:
+            fill_with_source(catalogue)
+        path.write_bytes(as_bytes(catalogue))
+
+
+def fill_with_source(catalogue: Catalog) -> None:
+    for message in catalogue:
+        if message.id and not _is_complete(message):
+            message.string = message.id
+
+
+def as_bytes(catalogue: Catalog) -> bytes:
+    for message in catalogue:
+        message.locations = sorted({(name, 0) for name, _ in message.locations})
+    text = io.BytesIO()
+    write_po(text, catalogue, width=100, sort_output=True, include_lineno=False, no_location=False)
+    lines = text.getvalue().decode().splitlines(keepends=True)
+    dates = ("POT-Creation-Date", "PO-Revision-Date", "Generated-By", "Last-Translator",
+             "Language-Team", "Report-Msgid-Bugs-To")  # fmt: skip
+    return "".join(line for line in lines if not line.startswith(tuple(f'"{d}' for d in dates))).encode()
+
+
+def _is_complete(message: Message) -> bool:
+    strings = message.string if isinstance(message.string, (list, tuple)) else (message.string,)
+    return all(strings)
+
+
+def faults(report: Path, code: Path) -> Iterator[str]:
+    """Every missing, fuzzy, stale or broken message, and every breach of the style rules."""
+    template = extract(report, code)
+    wanted = {(m.context, m.id if isinstance(m.id, str) else m.id[0]) for m in template if m.id}
+    for language in languages(report / "locales"):
+        catalogue = read(path_of(report / "locales", language), language)
+        have = set()
+        for message in catalogue:
+            if not message.id:
+                continue
+            key = message.id if isinstance(message.id, str) else message.id[0]
+            have.add((message.context, key))
+            yield from (f"{language}: {text}: {key!r}" for text in _message_faults(message, catalogue))
+            if (message.context, key) not in wanted:
+                yield f"{language}: stale (no longer used): {key!r}"
+            if language == "ja":
+                for text in _texts(message):
+                    yield from (f"ja: {fault}: {text!r}" for fault in japanese_faults(text))
+        yield from (f"{language}: missing: {key!r}" for _, key in sorted(wanted - have, key=str))
+
+
+def _texts(message: Message) -> list[str]:
+    strings = message.string if isinstance(message.string, (list, tuple)) else [message.string]
+    return [text for text in strings if text]
+
+
+def _message_faults(message: Message, catalogue: Catalog) -> Iterator[str]:
+    if message.fuzzy:
+        yield "fuzzy"
+    if not _is_complete(message):
+        yield "not translated"
+        return
+    names = set(PLACEHOLDER.findall(" ".join([message.id] if isinstance(message.id, str) else message.id)))
+    for text in _texts(message):
+        if set(PLACEHOLDER.findall(text)) != names:
+            yield f"placeholders differ from {sorted(names)}"
+    for check in checkers.checkers:
+        try:
+            check(catalogue, message)
+        except Exception as error:  # babel's TranslationError, and what its parser raises
+            yield str(error)
+
+
+# --- one spacing rule and one set of terms for Japanese --------------------------------------------
+
+PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")
+_JAPANESE = r"[\u3041-\u309f\u30a1-\u30ff\u4e00-\u9fff々]"
+_LATIN = r"[A-Za-z0-9%±×]"
+_FULL_WIDTH = r"[\u3001\u3002\uff08\uff09\u300c\u300d\uff1a\u30fb]"
+_RULES = (
+    (re.compile(f"{_JAPANESE}{_LATIN}|{_LATIN}{_JAPANESE}"),
+     "a space belongs between Japanese and Latin text"),
+    (re.compile(f"{_FULL_WIDTH} (?! )|[^ ] {_FULL_WIDTH}"), "no space beside full-width punctuation"),
+    (re.compile(f"{_JAPANESE} {_JAPANESE}"), "no space inside Japanese text"),
+    (re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff05\uff0b]"), "full-width digit or letter"),
+    (re.compile(f"{_JAPANESE}[,.:;!?()]|[(]{_JAPANESE}"), "half-width punctuation in Japanese text"),
+)
+_TERMS = {
+    "トランスフォーマー": "Transformer", "メモリー": "メモリ", "スループト": "スループット",
+    "パラメーター": "パラメータ", "サーバー": "サーバ", "オプティマイザー": "オプティマイザ",
+    "トレーニング": "学習", "ユーザー": "利用者", "バッチサイズ ": "バッチサイズ", "コンピューター": "計算機",
+}  # fmt: skip
+
+
+def japanese_faults(text: str) -> Iterator[str]:
+    """Breaches of the spacing rule and of the list of terms. A placeholder counts as Latin text."""
+    plain = PLACEHOLDER.sub("X", text).replace("%%", "%")
+    for pattern, fault in _RULES:
+        if found := pattern.search(plain):
+            yield f"{fault} ({found.group()!r})"
+    for wrong, right in _TERMS.items():
+        if wrong in plain:
+            yield f"{wrong!r} is written {right!r} here"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="trainmark catalogues", description=__doc__)
+    parser.add_argument("--report", type=Path, default=Path("report"))
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--check", action="store_true", help="list what is wrong (the default)")
+    group.add_argument("--update", action="store_true", help="bring catalogues in line with code")
+    options = parser.parse_args(argv)
+    code = Path(__file__).parent
+    if options.update:
+        update(options.report, code)
+        return 0
+    found = list(faults(options.report, code))
+    for line in found:
+        print(line, file=sys.stderr)
+    return 1 if found else 0
