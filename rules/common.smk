@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from snakemake.exceptions import WorkflowError
 
-from trainmark import estimate, experiments
+from trainmark import estimate, experiments, freshness
 from trainmark.config import load as load_config
 from trainmark.errors import UserError
 
@@ -45,3 +45,4 @@ if IN_MAIN_PROCESS:
             ),
             file=sys.stderr,
         )
+    freshness.drop_outdated_tables(ROOT / PLAN_FOLDER, ROOT / RESULTS)

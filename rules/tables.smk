@@ -40,4 +40,4 @@ for table_id in TABLES:
             table=table_id,
         shell:
             "{TRAINMARK} tables --plans {PLAN_FOLDER} --records {RESULTS}/records"
-            " --out {RESULTS}/tables --table {params.table} --print"
+            " --table {params.table} --print"

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from trainmark.aggregate import Aggregator
 from trainmark.canonical import write_atomic
 from trainmark.errors import UserError
+from trainmark.freshness import digest_path, inputs_digest
 from trainmark.table_model import Row, Table
 
 NOT_MEASURED = "not_measured"
@@ -133,14 +134,17 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="trainmark tables", description=__doc__)
     parser.add_argument("--plans", type=Path, required=True, help="build/plans/<hardware>")
     parser.add_argument("--records", type=Path, required=True, help="results/<hardware>/records")
-    parser.add_argument("--out", type=Path, required=True, help="folder for <table>.json and .csv")
+    parser.add_argument("--out", type=Path, help="folder for <table>.json and .csv")
     parser.add_argument("--table", action="append", help="only this table (may be repeated)")
     parser.add_argument("--print", action="store_true", help="show the tables in the terminal")
     options = parser.parse_args(argv)
     aggregator = Aggregator(options.plans, options.records)
     for name in options.table or aggregator.table_ids:
         table = aggregator.table(name)
-        write(table, options.out)
+        if options.out:
+            write(table, options.out)
+            digest = inputs_digest(options.plans, options.records, name)
+            write_atomic(digest_path(options.out, name), digest + "\n")
         for message in (text for row in table.rows for text in row.invalid):
             print(f"does not count: {message}", file=sys.stderr)
         if options.print:
