@@ -2,7 +2,7 @@
 
 One file per stand-in. Each says which versions it is for and what happens without it; a test
 tells when it is no longer needed. Strategies call the ones that belong to their framework; those
-for torch's own gloo backend are for everyone and are called from here.
+for torch itself are for everyone and are called from here.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def torch_1() -> bool:
 def prepare() -> None:
     """Before any framework is imported."""
     if on_cpu() and torch_1():
-        from . import gloo_torch1
+        from . import gloo_torch1, layer_norm_torch1
 
         gloo_torch1.install()
+        layer_norm_torch1.install()
 
 
 def start() -> None:

@@ -1,8 +1,8 @@
-"""gloo of torch 1.12 lacks collectives: reduce_scatter, the `_base` forms, AVG, bfloat16 sums.
+"""gloo of torch 1.12 lacks collectives: reduce_scatter, the `_base` forms, AVG, and all of bfloat16.
 
-fairscale's FSDP and DeepSpeed's ZeRO need the first three, tensor parallelism under bfloat16
-autocast the last. Written here with all_reduce and all_gather of fp32: the results are the same,
-the bytes that travel are more. torch 2 has them all.
+fairscale's FSDP and DeepSpeed's ZeRO need the first three; half weights and tensor parallelism
+under autocast need bfloat16. Written here with all_reduce in fp32 and with copies that travel as
+float16 bits: the results are the same, the bytes that travel are more. torch 2 has them all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Done:
         return True
 
 
-_all_reduce = dist.all_reduce
+_all_reduce, _all_gather, _broadcast = dist.all_reduce, dist.all_gather, dist.broadcast
 
 
 def _finish(async_op: bool):
@@ -36,6 +36,20 @@ def all_reduce(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
     _all_reduce(wide, op=op, group=group)
     tensor.copy_(wide)
     return _finish(async_op)
+
+
+def _bits(tensor):
+    """The same memory as a type that gloo moves; only for operations that do no arithmetic."""
+    return tensor.view(torch.float16) if tensor.dtype is torch.bfloat16 else tensor
+
+
+def all_gather(tensor_list, tensor, group=None, async_op=False):
+    parts = [_bits(part) for part in tensor_list]
+    return _all_gather(parts, _bits(tensor), group=group, async_op=async_op)
+
+
+def broadcast(tensor, src, group=None, async_op=False):
+    return _broadcast(_bits(tensor), src, group=group, async_op=async_op)
 
 
 def _reduce_scatter(output, flat, op, group):
@@ -60,11 +74,13 @@ def reduce_scatter_base(output, input, op=dist.ReduceOp.SUM, group=None, async_o
 def all_gather_base(output_tensor, input_tensor, group=None, async_op=False):
     parts = list(output_tensor.view(-1).chunk(dist.get_world_size(group)))
     flat = input_tensor.reshape(-1).contiguous()
-    return dist.all_gather(parts, flat, group=group, async_op=async_op)
+    return all_gather(parts, flat, group=group, async_op=async_op)
 
 
 def install() -> None:
     dist.all_reduce = all_reduce
+    dist.all_gather = all_gather
+    dist.broadcast = broadcast
     dist.reduce_scatter = reduce_scatter
     dist._reduce_scatter_base = reduce_scatter_base
     dist._all_gather_base = all_gather_base
