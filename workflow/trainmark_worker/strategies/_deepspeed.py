@@ -76,8 +76,8 @@ class DeepSpeedStrategy(base.Strategy):
         return config
 
     def half_weights(self) -> bool:
-        """DeepSpeed's half weights; with torch 1's gloo, which has no bfloat16, autocast instead."""
-        return precision.is_mixed(self.spec) and not (compat.on_cpu() and compat.torch_1())
+        """Mixed precision is DeepSpeed's own: half weights beside an fp32 master copy."""
+        return precision.is_mixed(self.spec)
 
     def autocast(self):
         return precision.no_autocast() if self.half_weights() else super().autocast()
