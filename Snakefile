@@ -19,6 +19,8 @@ localrules:
     status,
     check,
     archive,
+    environment,
+    clean_records,
 
 
 rule report:
@@ -54,3 +56,12 @@ rule archive:
         name=SETTINGS.name or "",
     shell:
         "{TRAINMARK} archive --name {params.name:q} --plans {PLAN_FOLDER} --records {RESULTS}/records"
+
+
+rule clean_records:
+    message:
+        "records that no row asks for"
+    params:
+        yes="--yes" if SETTINGS.yes else "",
+    shell:
+        "{TRAINMARK} clean --plans {PLAN_FOLDER} --records {RESULTS}/records {params.yes}"

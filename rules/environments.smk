@@ -2,7 +2,7 @@
 # lock is another environment, and an environment that exists is never built again.
 
 
-rule environment:
+rule training_environment:
     output:
         "build/envs/modern-{hash}/environment.json",
     log:
@@ -11,3 +11,8 @@ rule environment:
         "building the training environment modern-{wildcards.hash} (once per lock, a few minutes)"
     shell:
         "{TRAINMARK} environment --locks {ROOT}/envs --hash {wildcards.hash} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule environment:
+    input:
+        str(PLANS.environment.stamp),

@@ -75,6 +75,7 @@ class Settings(Strict):
     name: Name | None = Field(None, description="the name of a new record set (target archive)")
     languages: list[Name] = Field(["ja", "en"], min_length=1, description="pages to render")
     published: Name | None = Field("alibaba-pai", description="a file in config/published/")
+    yes: bool = Field(False, description="clean_records removes what it lists")
     draft: bool = Field(False, description="render incomplete data, stamped as a draft")
     allow_mismatch: bool = Field(False, description="measure although preflight found mismatches")
     retries: Annotated[int, Field(ge=0, le=10)] = Field(

@@ -383,7 +383,7 @@ def _corpus_digest(corpus: str | None, sha256: str | None) -> str:
 
 @functools.cache
 def _code_digest(root: Path) -> str:
-    files = (root / "workflow" / "trainmark" / name for name in ("data.py", "corpus.py"))
+    files = (root / "workflow" / "trainmark" / name for name in ("data.py", "corpus.py", "samples.py", "tokens.py"))
     return digest([_code_of(path) for path in files])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from pathlib import Path
 
 CODE = ("aggregate", "statistics", "checks", "formulas", "record_model", "table_model", "tables")
@@ -12,13 +13,23 @@ CODE = ("aggregate", "statistics", "checks", "formulas", "record_model", "table_
 def inputs_digest(plans: Path, records: Path, table: str) -> str:
     """A hash of everything that a table is made from, its parity references included."""
     total = hashlib.sha256(_code_digest().encode())
-    for name in ("reference", table):
-        for folder in (plans / name, records / name):
-            for path in sorted(folder.rglob("*.json")):
+    for plan in sorted((plans / table).glob("*.json")):
+        for name in (f"{table}/{plan.stem}", *_references(plan)):
+            _add(total, plans / f"{name}.json", plans)
+            for path in sorted((records / name).rglob("*.json")):
                 if "superseded" not in path.parts:
-                    total.update(str(path.relative_to(folder)).encode() + b"\0")
-                    total.update(hashlib.sha256(path.read_bytes()).digest())
+                    _add(total, path, records)
     return total.hexdigest()
+
+
+def _references(plan: Path) -> list[str]:
+    reference = json.loads(plan.read_text(encoding="utf-8"))["parity_reference"]
+    return [f"{reference['table']}/{reference['row']}"] if reference else []
+
+
+def _add(total: hashlib._Hash, path: Path, root: Path) -> None:
+    total.update(str(path.relative_to(root)).encode() + b"\0")
+    total.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"none")
 
 
 @functools.cache
