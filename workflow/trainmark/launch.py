@@ -307,7 +307,7 @@ def _empty_record(
         "memory": None,
         "data": None,
         "environment": {**todo["environment"], "python": None, "packages": {}},
-        "machine": None,
+        "machine": {},
         "load": None,
         "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "finished": finished.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from . import count
-from .outcome import outcome_of
+from .outcome import empty_cause, outcome_of
 
 SCHEMA_VERSION = 1
 FAILED = ("error", "timeout")  # attempts, not results: kept apart, measured again
@@ -91,10 +91,13 @@ def _memory(reports: List[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def compose(todo, run, cause, reports, facts) -> Dict[str, Any]:
-    """The whole record. `facts`: data, environment, machine, load, started, finished, command."""
-    outcome = outcome_of(cause)
+    """The whole record. `facts`: data, environment, machine, load, started, finished."""
     nothing = {"metrics": None, "parameters": None, "dtypes": None, "memory": None}
-    measured = measurements(run["spec"], reports) if outcome == "ok" else nothing
+    measured = measurements(run["spec"], reports) if cause is None else nothing
+    if cause is None and None in measured["metrics"]["losses"]:
+        step = measured["metrics"]["losses"].index(None)
+        cause = empty_cause("NonFiniteLoss", f"the loss of step {step} is not a number")
+    outcome = outcome_of(cause)
     duration = (facts["finished"] - facts["started"]).total_seconds()
     context = dict(todo.get("context") or {})
     return {
@@ -119,5 +122,5 @@ def compose(todo, run, cause, reports, facts) -> Dict[str, Any]:
         "finished": timestamp(facts["finished"]),
         "duration_seconds": round(duration, 3),
         "git_commit": context.get("git_commit"),
-        "command": context.get("command"),
+        "command": todo.get("commands", {}).get(run_name(run)),
     }
