@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmark import formatting as fmt
 from trainmark import plots, row_view, settings_view, titles
-from trainmark.catalogues import Messages, N_
+from trainmark.catalogues import Messages, N_, join_sentences
 from trainmark.findings import baseline, frontier_rows
 from trainmark.page_model import Comparison, Fastest, MachinePage, Page, PageTable, Smallest
 from trainmark.published_model import Published, PublishedRow
@@ -28,11 +28,13 @@ class TableContext:
     data: PageTable
     text: Messages
     titles: Titles
+    spoken: Titles
     prefix: str
     narrator: Narrator = field(init=False)
 
     def __post_init__(self) -> None:
-        self.narrator = Narrator(self.text, self.data.table.table, self.titles)
+        self.narrator = Narrator(self.text, self.data.table.table, self.spoken)
+        self.chart_titles = titles.row_titles(self.data.table, self.text, short=True)
 
     @property
     def anchor(self) -> str:
@@ -85,7 +87,11 @@ def _incomplete(page: Page, text: Messages) -> list[str]:
 def _machine(page: Page, machine: MachinePage, text: Messages, prefix: str) -> View:
     names: Titles = {t.table.table: titles.row_titles(t.table, text) for t in machine.tables}
     names[""] = {t.table.table: titles.table_title(t.table.table, text) for t in machine.tables}
-    contexts = [TableContext(page, machine, data, text, names, prefix) for data in machine.tables]
+    spoken = {t.table.table: titles.spoken_titles(t.table, text) for t in machine.tables}
+    spoken[""] = names[""]
+    contexts = [
+        TableContext(page, machine, data, text, names, spoken, prefix) for data in machine.tables
+    ]
     return {
         "anchor": f"{prefix}machine",
         "prefix": prefix,
@@ -116,8 +122,8 @@ def _machine(page: Page, machine: MachinePage, text: Messages, prefix: str) -> V
 def _some(rows: list[str], text: Messages, most: int = 6) -> str:
     if len(rows) <= most:
         return ", ".join(rows)
-    return text.gettext("%(rows)s and %(n)s more") % {
-        "rows": ", ".join(rows[:most]),
+    return text.gettext("%(names)s and %(n)s more") % {
+        "names": ", ".join(rows[:most]),
         "n": len(rows) - most,
     }
 
@@ -135,7 +141,7 @@ def _what(machine: MachinePage, text: Messages) -> str:
     if not machine.runs or not machine.environments:
         return text.gettext("Nothing has been measured yet. All declared rows are listed below.")
     values = {
-        "machine": settings_view.machine_name(machine),
+        "machine": settings_view.machine_name(machine, text),
         "ranks": " / ".join(map(str, machine.ranks)),
         "runs": fmt.number(machine.runs),
         "started": fmt.moment(machine.started),
@@ -235,7 +241,9 @@ def _table(context: TableContext) -> View:
         ],
         "charts": _charts(context),
         "published": _published(context),
-        "notes": [context.narrator.note(note) for note in context.data.notes],
+        "notes": [
+            Narrator(text, table.table, context.titles).note(note) for note in context.data.notes
+        ],
         "settings": settings_view.settings(table, context.titles[table.table], text),
         "details": row_view.details(table, context.titles[table.table]),
         "detail_columns": [text.gettext(name) for name in row_view.DETAIL_COLUMNS],
@@ -260,7 +268,7 @@ def _caption(context: TableContext) -> str:
         )
     if any(row.adaptive for row in table.rows):
         sentences.append(text.gettext("The number of runs was chosen adaptively."))
-    return text.pgettext("sentences", " ").join(sentences)
+    return join_sentences(sentences, text)
 
 
 def _command(context: TableContext) -> str:
@@ -272,16 +280,27 @@ def _command(context: TableContext) -> str:
 def _charts(context: TableContext) -> list[View]:
     text = context.text
     rate_axis, memory_axis = text.gettext("Throughput (samples/s)"), text.gettext("Peak memory (MiB)")
+    base = text.gettext("Light: the baseline of the ratios.")
     candidates = [
-        ("throughput", text.gettext("Throughput"), _rate_chart(context, rate_axis)),
-        ("memory", text.gettext("Peak memory"), _memory_chart(context, memory_axis)),
+        (
+            "throughput",
+            text.gettext("Throughput"),
+            _rate_chart(context, rate_axis),
+            join_sentences([base, text.gettext("Line: ± standard deviation.")], text),
+        ),
+        ("memory", text.gettext("Peak memory"), _memory_chart(context, memory_axis), base),
         (
             "frontier",
             text.gettext("Memory against throughput"),
             _frontier_chart(context, memory_axis, rate_axis),
+            text.gettext("Up and to the left is better. Dashed: the frontier."),
         ),
     ]
-    return [{"id": name, "title": title, "svg": svg} for name, title, svg in candidates if svg]
+    return [
+        {"id": name, "title": title, "svg": svg, "key": key}
+        for name, title, svg, key in candidates
+        if svg
+    ]
 
 
 def _chart_name(context: TableContext, kind: str) -> str:
@@ -298,8 +317,9 @@ def _rate_chart(context: TableContext, axis: str) -> str:
     marks = []
     for row in table.rows:
         rate, name = row.samples_per_second, context.title(row)
+        label = context.chart_titles[row.id]
         if rate is None:
-            marks.append(plots.Mark(name, f"{name}: {_word(row, text)}", word=_word(row, text)))
+            marks.append(plots.Mark(label, f"{name}: {_word(row, text)}", word=_word(row, text)))
             continue
         error = fmt.rate(rate.stddev, decimals)
         shown = fmt.rate(rate.mean, decimals)
@@ -307,7 +327,7 @@ def _rate_chart(context: TableContext, axis: str) -> str:
             "row": name, "rate": shown, "error": error, "n": row.n,
         }  # fmt: skip
         emphasis = "base" if row.id == context.data.baseline else "bar"
-        marks.append(plots.Mark(name, tip, rate.mean, rate.stddev, shown, emphasis=emphasis))
+        marks.append(plots.Mark(label, tip, rate.mean, rate.stddev, shown, emphasis=emphasis))
     words = plots.Words(
         text.gettext("Throughput of each row, as bars with the standard deviation"),
         _description([mark.tip for mark in marks]),
@@ -321,12 +341,13 @@ def _memory_chart(context: TableContext, axis: str) -> str:
     marks = []
     for row in table.rows:
         name, peak = context.title(row), row.peak_memory_mib
+        label = context.chart_titles[row.id]
         if peak is None:
-            marks.append(plots.Mark(name, f"{name}: {_word(row, text)}", word=_word(row, text)))
+            marks.append(plots.Mark(label, f"{name}: {_word(row, text)}", word=_word(row, text)))
             continue
         shown = fmt.mebibytes(peak)
         emphasis = "base" if row.id == context.data.baseline else "bar"
-        marks.append(plots.Mark(name, f"{name}: {shown} MiB", peak, None, shown, emphasis=emphasis))
+        marks.append(plots.Mark(label, f"{name}: {shown} MiB", peak, None, shown, emphasis=emphasis))
     words = plots.Words(
         text.gettext("Peak memory of each row, as bars"),
         _description([mark.tip for mark in marks]),
@@ -339,7 +360,7 @@ def _frontier_chart(context: TableContext, memory_axis: str, rate_axis: str) -> 
     text, table = context.text, context.data.table
     rows = [row for row in table.rows if row.samples_per_second and row.peak_memory_mib]
     on_frontier = {row.id for row in frontier_rows(table)}
-    short = titles.row_titles(table.model_copy(update={"rows": rows}), text)
+    short = titles.row_titles(table.model_copy(update={"rows": rows}), text, short=True)
     decimals = row_view.rate_decimals(table)
     points = []
     for row in rows:
@@ -360,7 +381,9 @@ def _frontier_chart(context: TableContext, memory_axis: str, rate_axis: str) -> 
         memory_axis,
         rate_axis,
     )
-    return plots.scatter(points, words, _chart_name(context, "frontier"))
+    # Beside the two bar charts, and as high as both of them together.
+    height = 2 * plots.bars_height(len(table.rows)) + 50
+    return plots.scatter(points, words, _chart_name(context, "frontier"), height)
 
 
 def _description(tips: Iterable[str]) -> str:
@@ -395,7 +418,7 @@ def _published(context: TableContext) -> View | None:
         )
     base = next((row for row in data.table.rows if row.id == data.comparison_baseline), None)
     return {
-        "text": text.pgettext("sentences", " ").join(sentences),
+        "text": join_sentences(sentences, text),
         "caption": text.gettext("Ratios to %(row)s, with the published figures")
         % {"row": context.title(base) if base else fmt.DASH},
         "rows": [

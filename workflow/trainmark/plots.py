@@ -69,14 +69,17 @@ class Words:
     y: str = ""
 
 
+def bars_height(rows: int) -> float:
+    return 27.0 * rows + 46
+
+
 def bars(marks: Sequence[Mark], words: Words, name: str) -> str:
     """Horizontal bars with error bars and the number at the end of each; "" without any value."""
     if not any(mark.value is not None for mark in marks):
         return ""
-    labels = [wrap(mark.label) for mark in marks]
-    left = 14 + max(_width(line) for label in labels for line in label.split("\n")) * 6.1
-    row = 36.0 if any("\n" in label for label in labels) else 28.0
-    height = row * len(marks) + 46
+    labels = [cut(mark.label, 26) for mark in marks]
+    left = 14 + max(_width(label) for label in labels) * 6.1
+    height = bars_height(len(marks))
     with _drawing(height) as figure:
         axes = figure.add_axes(
             (left / WIDTH, 42 / height, (WIDTH - left - 78) / WIDTH, 1 - 46 / height)
@@ -122,11 +125,11 @@ def _bar(axes: Any, index: int, mark: Mark, left: float) -> None:
     )  # fmt: skip
 
 
-def scatter(points: Sequence[Point], words: Words, name: str) -> str:
+def scatter(points: Sequence[Point], words: Words, name: str, height: float) -> str:
     """Memory against throughput with the frontier; "" for fewer than two points."""
     if len(points) < 2:
         return ""
-    height = 330.0
+    height = min(max(height, 250.0), 560.0)
     with _drawing(height) as figure:
         axes = figure.add_axes((62 / WIDTH, 46 / height, (WIDTH - 78) / WIDTH, 1 - 60 / height))
         axes.tick_params(axis="both", length=0)
@@ -208,14 +211,8 @@ def _width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)
 
 
-def wrap(label: str, columns: int = 18) -> str:
-    """Break a row title before its details; cut what is still far too long."""
-    if _width(label) > columns and (found := re.search(r" ?[(（]", label)) and found.start() > 0:
-        label = f"{label[: found.start()]}\n{label[found.start() :].strip()}"
-    return "\n".join(_cut(line, 24) for line in label.split("\n"))
-
-
-def _cut(line: str, columns: int) -> str:
+def cut(line: str, columns: int) -> str:
+    """At most so many half-width columns, with an ellipsis where something is cut off."""
     if _width(line) <= columns:
         return line
     while _width(line) > columns - 1:

@@ -92,7 +92,7 @@ def _marks(row: Row, text: Messages) -> Iterator[str]:
     if row.spread_exceeded:
         yield text.gettext("large spread")
     if not row.published:
-        yield text.gettext("not published there")
+        yield text.gettext("ours only")
 
 
 # --- remarks --------------------------------------------------------------------------------------

@@ -29,7 +29,10 @@ class Narrator:
         return self.titles.get(self.table, {}).get(row, row)
 
     def names(self, rows: list[str]) -> str:
-        return format_list([self.title(row) for row in rows], locale=self.text.language)
+        # Translators: one name in a list of rows, with quotation marks where the language needs them
+        pattern = self.text.pgettext("name in a list", "%(name)s")
+        names = [pattern % {"name": self.title(row)} for row in rows]
+        return format_list(names, locale=self.text.language.replace("-", "_"))
 
     def table_title(self, table: str) -> str:
         return self.titles.get("", {}).get(table, table)

@@ -96,13 +96,15 @@ def _grouped(values: dict[str, list[str]]) -> str:
 # --- the machine ----------------------------------------------------------------------------------
 
 
-def machine_name(machine: MachinePage) -> str:
+def machine_name(machine: MachinePage, text: Messages) -> str:
     """`4 × Tesla V100-SXM2`, or the CPU and its cores."""
     found = machine.environments[0].machine
     if machine.device != "cpu" and found.devices:
         return f"{len(found.devices)} × {fmt.visible(found.devices[0], 80)}"
     name = fmt.visible(found.cpu_model or "CPU", 80)
-    return f"{name} ({found.cores})" if found.cores else name
+    if not found.cores:
+        return name
+    return text.gettext("%(cpu)s with %(n)s cores") % {"cpu": name, "n": found.cores}
 
 
 def machine_facts(machine: MachinePage, text: Messages) -> Facts:
@@ -116,7 +118,7 @@ def machine_facts(machine: MachinePage, text: Messages) -> Facts:
     line = f"{software.name} ({software.hash})"
     facts: list[tuple[str, str | None]] = [
         (say("Hardware profile"), f"{machine.hardware}: {machine.title}"),
-        (say("Devices"), machine_name(machine)),
+        (say("Devices"), machine_name(machine, text)),
         (say("CPU"), found.cpu_model),
         (say("Cores"), str(found.cores) if found.cores else None),
         (say("Memory"), memory),

@@ -21,6 +21,7 @@ STRATEGIES = {
     "ort": "ONNX Runtime",
 }
 PRECISIONS = {"fp32": N_("FP32"), "mixed": N_("mixed precision")}
+SHORT_PRECISIONS = {"fp32": N_("FP32"), "mixed": N_("mixed")}
 TABLES = {
     "mixed_precision": N_("Mixed-precision training"),
     "sharding": N_("Sharding of model states"),
@@ -60,6 +61,10 @@ def strategy_name(row: Row) -> str:
 
 def _precision(row: Row, text: Messages) -> str:
     return text.gettext(PRECISIONS[row.precision])
+
+
+def _short_precision(row: Row, text: Messages) -> str:
+    return text.gettext(SHORT_PRECISIONS[row.precision])
 
 
 def layout_of(row: Row) -> tuple[int, int]:
@@ -111,20 +116,29 @@ def _compose(row: Row, name: str | None, details: Sequence[Part], text: Messages
     return text.gettext("%(name)s (%(details)s)") % {"name": name, "details": words}
 
 
-def row_titles(table: Table, text: Messages) -> dict[str, str]:
-    """Titles within a table: only what differs between its rows is said."""
+def row_titles(table: Table, text: Messages, short: bool = False) -> dict[str, str]:
+    """Titles within a table: only what differs between its rows is said; `short` is for charts."""
     rows = table.rows
     details: list[Part] = []
     if len({layout_of(row) for row in rows}) > 1:
         details.append(_layout)
     if len({row.precision for row in rows}) > 1:
-        details.append(_precision)
+        details.append(_short_precision if short else _precision)
     named = len({row.strategy for row in rows}) > 1 or not details
     titles = {
         row.id: _compose(row, strategy_name(row) if named else None, details, text)
         for row in rows
     }
     return _told_apart(table, titles, named, details, text)
+
+
+def spoken_titles(table: Table, text: Messages) -> dict[str, str]:
+    """Titles within sentences: among the measured rows, what they have in common is left out."""
+    titles = row_titles(table, text)
+    measured = [row for row in table.rows if row.samples_per_second]
+    if len(measured) > 2:
+        titles |= row_titles(table.model_copy(update={"rows": measured}), text)
+    return titles
 
 
 def _told_apart(
