@@ -19,6 +19,7 @@ localrules:
     status,
     check,
     archive,
+    preflight,
     environment,
     clean_records,
 

@@ -1,5 +1,6 @@
 # One job per row. The job runs what has no record; the row's summary is its output.
 # threads: all cores, and a host-wide lock in the launcher: one measurement at a time.
+MISMATCH = "--allow-mismatch" if SETTINGS.allow_mismatch else ""
 AGAIN = "--again" if SETTINGS.measure == "again" else ""
 AGAIN_STAMP = []
 if SETTINGS.measure == "again":
@@ -33,7 +34,14 @@ rule measure:
     shell:
         "{TRAINMARK} measure --plan {input.plan:q} --results {RESULTS} --environment {input.environment:q}"
         " --log {log:q} --retries {SETTINGS.retries} --load-limit {SETTINGS.foreign_load_limit}"
-        " --load-wait {SETTINGS.foreign_load_wait_seconds} {AGAIN}"
+        " --load-wait {SETTINGS.foreign_load_wait_seconds} {AGAIN} {MISMATCH}"
+
+
+rule preflight:
+    message:
+        f"is this machine what config/hardware/{HARDWARE}.yaml declares?"
+    shell:
+        "{TRAINMARK} preflight --hardware config/hardware/{HARDWARE}.yaml {MISMATCH}"
 
 
 # A target for every row: snakemake --cores 4 sharding_oss

@@ -16,13 +16,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
-from trainmark import estimate, hostlock, load, records
+from trainmark import estimate, hostlock, load, preflight, records
 from trainmark.canonical import write_json
 from trainmark.errors import UserError
 from trainmark.experiments import git_commit, summary_keys
 from trainmark.progress import Progress, tail
 from trainmark.records import Record, Run
-from trainmark.worker import Interrupted, Worker, install_signal_handlers, venv_command
+from trainmark.worker import (
+    Interrupted,
+    Worker,
+    install_signal_handlers,
+    pipeline_id,
+    venv_command,
+)
 
 MINIMUM_FREE_BYTES = 50 * 2**20
 IMPORT_LIMIT_SECONDS = 600  # silence allowed while frameworks are imported on a busy machine
@@ -42,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--retries", type=int, default=1, help="more tries after an error")
     parser.add_argument("--load-limit", type=float, default=25.0, help="foreign CPU use, in %%")
     parser.add_argument("--load-wait", type=float, default=15.0, help="seconds to wait for quiet")
+    parser.add_argument("--allow-mismatch", action="store_true", help="go on after preflight")
     parser.add_argument("--record", type=Path, help="repeat the run of this record, by hand")
     return parser
 
@@ -149,7 +156,22 @@ def set_aside(plan: dict[str, Any], folder: Path) -> None:
             (folder / key).rename(target)
 
 
+def _preflight(launch: Launch, allowed: bool) -> None:
+    """Is this machine, now, what the profile declares? Told once per pipeline, in full."""
+    name = launch.plan["hardware"]
+    told = launch.root / "build/preflight" / f"{name}-refused-{pipeline_id()}"
+    if told.exists():
+        raise UserError(f"{launch.name}: not measured, for the reasons given above")
+    hardware = preflight.read_hardware(launch.root / f"config/hardware/{name}.yaml")
+    found = preflight.inspect(hardware, launch.folder)
+    if found.mismatches and not allowed:
+        write_json(told, preflight.report(name, found, allowed=False))
+        raise UserError(preflight.refusal(f"config/hardware/{name}.yaml", found))
+    launch.context["preflight"] = preflight.report(name, found, allowed=allowed)
+
+
 def _run_with_retries(launch: Launch, arguments: argparse.Namespace) -> None:
+    _preflight(launch, arguments.allow_mismatch)
     percent = load.wait_for_quiet(
         arguments.load_limit, arguments.load_wait, launch.progress.say
     )

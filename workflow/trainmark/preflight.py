@@ -185,6 +185,16 @@ def report(name: str, found: Found, *, allowed: bool) -> dict[str, Any]:
     }
 
 
+def refusal(profile: str, found: Found) -> str:
+    """What a user is told when the machine is another one than declared."""
+    faults = "\n  ".join(str(mismatch) for mismatch in found.mismatches)
+    return (
+        f"this machine is not what {profile} declares:\n  {faults}\n"
+        "correct it, or measure all the same with --config allow_mismatch=true "
+        "(the page will say so)"
+    )
+
+
 def read_hardware(path: Path) -> Hardware:
     try:
         return Hardware.model_validate(read_yaml(path))
@@ -212,12 +222,7 @@ def main(argv: list[str]) -> int:
     for note in found.notes:
         print(f"note: {note}")
     if found.mismatches and not options.allow_mismatch:
-        faults = "\n  ".join(str(mismatch) for mismatch in found.mismatches)
-        raise UserError(
-            f"this machine is not what {options.hardware} declares:\n  {faults}\n"
-            "correct it, or measure all the same with --config allow_mismatch=true "
-            "(the page will say so)"
-        )
+        raise UserError(refusal(str(options.hardware), found))
     for mismatch in found.mismatches:
         print(f"mismatch, allowed: {mismatch}")
     if options.out:

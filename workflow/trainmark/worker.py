@@ -166,3 +166,9 @@ def _pipeline_process() -> psutil.Process | None:
         except psutil.Error:
             continue
     return None
+
+
+def pipeline_id() -> int:
+    """The process id of the Snakemake that started us, else of our parent."""
+    process = _pipeline_process()
+    return process.pid if process else os.getppid()
