@@ -66,7 +66,8 @@ def test_a_lost_description_is_written_again(
 
 def test_no_secret_is_left(engine: Engine, built: dict[str, Any]) -> None:
     script = (
-        "find /run/secrets /etc/pip.conf -type f 2>/dev/null; test -s /etc/ssl/certs/ca-certificates.crt"
+        "find /run/secrets /etc/pip.conf -type f 2>/dev/null;"
+        " test -s /etc/ssl/certs/ca-certificates.crt"
         " && echo bundle; python3 -m pip config list; cat /proc/1/environ | tr '\\0' '\\n'"
     )
     output = run(engine, built, script)
