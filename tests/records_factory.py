@@ -237,7 +237,7 @@ def make_record(
         },
         "machine": {
             "cpu_model": "Example CPU @ 2.50GHz", "cores": 2, "memory_bytes": 24 * 2**30,
-            "kernel": "6.1.0", "devices": ["CPU"] * ranks, "driver": None, "cuda": None,
+            "kernel": "6.1.0", "devices": [], "driver": None, "cuda": None,
             "nccl": None, "nvidia_smi": None, "topology": None, "clocks": None,
         },
         "load": {"before": [0.2, 0.3, 0.3], "after": [3.9, 1.8, 0.8],

@@ -145,7 +145,7 @@ class Aggregator:
         outcome = worst(f.outcome for f in found.runs)
         missing = [f.run.name for f in found.runs if not f.is_final]
         any_valid = any(f.record for f in found.runs)
-        stale = [] if any_valid or not missing else self._stale_parts(found)
+        stale = [] if any_valid or not missing else self.stale_parts(found)
         parity, parity_mixed = self._parity(found, "parity"), self._parity(found, "parity_mixed")
         bad = next((f.record for f in found.runs if f.outcome == outcome and f.record), None)
         per_rank = _peak_per_rank(memory)
@@ -232,7 +232,7 @@ class Aggregator:
 
     # --- staleness --------------------------------------------------------------------------------
 
-    def _stale_parts(self, found: FoundRow) -> list[str]:
+    def stale_parts(self, found: FoundRow) -> list[str]:
         """Which parts of the key keep an older record from counting; [] without older records."""
         plan = found.plan
         folder = self.folder / plan["table"] / plan["row"]

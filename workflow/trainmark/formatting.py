@@ -30,12 +30,13 @@ def scientific(value: float | None) -> str:
     return f"{mantissa.replace('-', MINUS)} {TIMES} 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
 
 
-def rate_decimals(values: Iterable[float | None]) -> int:
-    """Decimals for a column of throughputs (and their deviations): at least two, at most four."""
-    known = [abs(value) for value in values if value]
-    if not known:
-        return 2
-    return min(4, max(2, 1 - math.floor(math.log10(min(known)))))
+def rate_decimals(means: Iterable[float], deviations: Iterable[float | None] = ()) -> int:
+    """Decimals for a column of throughputs: two, or up to four where two would hide a digit."""
+    smallest = min((abs(mean) for mean in means if mean), default=1.0)
+    for_means = 1 - math.floor(math.log10(smallest))
+    spread = min((deviation for deviation in deviations if deviation), default=1.0)
+    for_deviations = math.ceil(-math.log10(2 * spread))  # so that none reads as zero
+    return min(4, max(2, for_means, for_deviations))
 
 
 def rate(value: float | None, decimals: int = 2) -> str:
@@ -43,6 +44,13 @@ def rate(value: float | None, decimals: int = 2) -> str:
     if value is None:
         return DASH
     if value and not 10**-decimals <= abs(value) < 1e7:
+        return scientific(value)
+    return number(value, decimals)
+
+
+def deviation(value: float | None, decimals: int = 2) -> str:
+    """A standard deviation in the same column."""
+    if value is None or abs(value) >= 1e7:
         return scientific(value)
     return number(value, decimals)
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from trainmark import findings, notes
+from trainmark.environments import differences, merged
 from trainmark.page_model import (
     SCHEMA_VERSION,
     Comparison,
-    Difference,
+    DraftReason,
     MachinePage,
     Page,
     PageTable,
 )
 from trainmark.published_model import Published, PublishedRow
-from trainmark.table_model import EnvironmentEntry, Row, RunEntry, Table
+from trainmark.table_model import Row, Table
 
 SIZE_FIELDS = ("layers", "hidden", "heads", "sequence_length")
 
@@ -26,7 +26,7 @@ def build(
     published: Published | None,
     languages: list[str],
     draft: bool = False,
-    draft_reasons: Iterable[str] = (),
+    draft_reasons: Iterable[DraftReason] = (),
 ) -> Page:
     """The page of one or more record sets, each a name and its tables in page order."""
     found_notes = notes.check(published) if published else []
@@ -60,8 +60,8 @@ def _machine(
             _page_table(table, tables[:index], published, found_notes)
             for index, table in enumerate(tables)
         ],
-        environments=_environments(tables),
-        differences=list(_differences(tables)),
+        environments=merged(tables),
+        differences=list(differences(tables)),
         started=times[0] if times else None,
         finished=ends[-1] if ends else None,
         busy_seconds=sum(run.duration_seconds or 0 for run in runs),
@@ -178,59 +178,3 @@ def same_hardware(table: Table, published: Published | None) -> bool:
         if (spec["micro_batch"], spec["global_batch"]) != (size.micro_batch, size.global_batch):
             return False
     return True
-
-
-# --- environments ---------------------------------------------------------------------------------
-
-
-def _environments(tables: list[Table]) -> list[EnvironmentEntry]:
-    """The distinct environments of all tables; rows are named table/row."""
-    merged: dict[str, EnvironmentEntry] = {}
-    for table in tables:
-        for entry in table.environments:
-            rows = [f"{table.table}/{row}" for row in entry.rows]
-            if entry.id in merged:
-                merged[entry.id].rows += rows
-            else:
-                merged[entry.id] = entry.model_copy(update={"rows": rows})
-    return list(merged.values())
-
-
-def _differences(tables: list[Table]) -> Iterator[Difference]:
-    """Everything that is not the same in all records: packages, machine, commit."""
-    where: dict[str, dict[str, list[str]]] = {}
-    for entry in _environments(tables):
-        for name, value in _properties(entry):
-            where.setdefault(name, {}).setdefault(value, []).extend(entry.rows)
-    for table, row, run in _runs(tables):
-        rows = where.setdefault("git commit", {}).setdefault(run.git_commit or "—", [])
-        if (name := f"{table.table}/{row.id}") not in rows:
-            rows.append(name)
-    for name, values in where.items():
-        if len(values) > 1:
-            yield Difference(name=name, values=values)
-
-
-def _runs(tables: list[Table]) -> Iterator[tuple[Table, Row, RunEntry]]:
-    for table in tables:
-        for row in table.rows:
-            for run in row.runs:
-                if run.outcome:
-                    yield table, row, run
-
-
-# Machine properties that differ from rank layout to rank layout, not from machine to machine.
-_OF_A_RUN = {"devices", "topology", "clocks", "nvidia_smi"}
-
-
-def _properties(entry: EnvironmentEntry) -> Iterator[tuple[str, str]]:
-    environment = entry.environment.model_dump()
-    packages = environment.pop("packages")
-    for name, value in packages.items():
-        if value is not None:
-            yield name, str(value)
-    for name, value in {**environment, **entry.machine.model_dump()}.items():
-        if name not in _OF_A_RUN:
-            text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-            yield name, "—" if value is None else text
-    yield "devices", ", ".join(sorted(set(entry.machine.devices))) or "—"

@@ -160,12 +160,20 @@ class MachinePage(Part):
     failed: list[str]
 
 
+class DraftReason(Part):
+    """A file of a record set that is not as it was archived."""
+
+    kind: Literal["missing", "tampered", "foreign"]
+    set: str
+    file: str
+
+
 class Page(Part):
     """The whole page."""
 
     schema_version: Literal[1]
     draft: bool
-    draft_reasons: list[str]
+    draft_reasons: list[DraftReason]
     languages: list[str]
     published: Published | None
     machines: list[MachinePage]

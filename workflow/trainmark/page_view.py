@@ -78,7 +78,17 @@ def _incomplete(page: Page, text: Messages) -> list[str]:
                 text.gettext("failed: %(n)s of %(total)s rows")
                 % {"n": len(machine.failed), "total": total}
             )
-    return reasons + page.draft_reasons
+    for reason in page.draft_reasons[:40]:
+        pattern = text.gettext(CHANGED[reason.kind])
+        reasons.append(pattern % {"set": reason.set, "file": reason.file})
+    return reasons
+
+
+CHANGED = {
+    "missing": N_("missing in the record set %(set)s: %(file)s"),
+    "tampered": N_("changed since the record set %(set)s was archived: %(file)s"),
+    "foreign": N_("not part of the record set %(set)s: %(file)s"),
+}
 
 
 # --- one machine ----------------------------------------------------------------------------------
@@ -162,7 +172,7 @@ def _captures(machine: MachinePage, text: Messages) -> Iterator[View]:
         found = entry.machine
         captured = {"nvidia-smi": found.nvidia_smi, "nvidia-smi topo -m": found.topology}
         if found.nvidia_smi is None:
-            described = found.model_dump(exclude_none=True)
+            described = found.model_dump(exclude_none=True, exclude={"devices"})
             captured = {"machine": json.dumps(described, indent=1, ensure_ascii=False)}
         for name, content in captured.items():
             if content and content not in seen and len(seen) < 8:
@@ -280,7 +290,7 @@ def _command(context: TableContext) -> str:
 def _charts(context: TableContext) -> list[View]:
     text = context.text
     rate_axis, memory_axis = text.gettext("Throughput (samples/s)"), text.gettext("Peak memory (MiB)")
-    base = text.gettext("Light: the baseline of the ratios.")
+    base = text.gettext("Muted colour: the baseline of the ratios.")
     candidates = [
         (
             "throughput",
@@ -321,7 +331,7 @@ def _rate_chart(context: TableContext, axis: str) -> str:
         if rate is None:
             marks.append(plots.Mark(label, f"{name}: {_word(row, text)}", word=_word(row, text)))
             continue
-        error = fmt.rate(rate.stddev, decimals)
+        error = fmt.deviation(rate.stddev, decimals)
         shown = fmt.rate(rate.mean, decimals)
         tip = text.gettext("%(row)s: %(rate)s ± %(error)s samples/s, n = %(n)s") % {
             "row": name, "rate": shown, "error": error, "n": row.n,
@@ -446,7 +456,7 @@ def _comparison(
     if theirs.samples_per_second is not None:
         published_rate = fmt.rate(theirs.samples_per_second)
         if theirs.plus_minus is not None:
-            published_rate += f" ± {fmt.rate(theirs.plus_minus)}"
+            published_rate += f" ± {fmt.deviation(theirs.plus_minus)}"
     memory = "" if theirs.peak_memory_mib is None else f"{fmt.mebibytes(theirs.peak_memory_mib)} MiB"
 
     def cell(ratio: float | None, missing: str, below: str) -> dict[str, str]:

@@ -33,9 +33,8 @@ def tone_of(row: Row) -> str:
 
 
 def rate_decimals(table: Table) -> int:
-    return fmt.rate_decimals(
-        row.samples_per_second.mean for row in table.rows if row.samples_per_second
-    )
+    rates = [row.samples_per_second for row in table.rows if row.samples_per_second]
+    return fmt.rate_decimals((r.mean for r in rates), (r.stddev for r in rates))
 
 
 def rows(table: Table, titles: dict[str, str], text: Messages) -> list[View]:
@@ -59,7 +58,7 @@ def _row(row: Row, title: str, base: Row | None, decimals: int, text: Messages) 
         "is_baseline": row is base,
         "marks": list(_marks(row, text)),
         "speed": fmt.rate(rate.mean, decimals) if rate else "",
-        "error": fmt.rate(rate.stddev, decimals) if rate else "",
+        "error": fmt.deviation(rate.stddev, decimals) if rate else "",
         "speed_sub": f"{ratio} · n = {row.n}" if rate else "",
         "n": str(row.n),
         "ratio": ratio or fmt.DASH,

@@ -14,9 +14,9 @@ STRATEGIES = {
     "sdp": "OSS + SDP",
     "fsdp": "fairscale FSDP",
     "fsdp2": "PyTorch FSDP2",
-    "zero1": "ZeRO Stage 1",
-    "zero2": "ZeRO Stage 2",
-    "zero3": "ZeRO Stage 3",
+    "zero1": "ZeRO Stage\u00a01",
+    "zero2": "ZeRO Stage\u00a02",
+    "zero3": "ZeRO Stage\u00a03",
     "megatron": "Megatron",
     "ort": "ONNX Runtime",
 }
@@ -74,7 +74,7 @@ def layout_of(row: Row) -> tuple[int, int]:
 
 def _layout(row: Row, text: Messages) -> str:
     tensor, pipeline = layout_of(row)
-    return f"TP {tensor} × PP {pipeline}"
+    return f"TP\u00a0{tensor} × PP\u00a0{pipeline}"
 
 
 def _checkpointing(row: Row, text: Messages) -> str:

@@ -15,7 +15,8 @@ def failures(tables: list[Table], logs: Path | None = None) -> Iterator[str]:
     """One line per row that failed, or whose losses differ from its reference run's."""
     for table in tables:
         for row in table.rows:
-            where = f"; log: {logs / table.table / row.id}.log" if logs else ""
+            log = logs / f"{table.table}-{row.id}.log" if logs else None
+            where = f"; log: {log}" if log and log.is_file() else ""
             if row.outcome in ("error", "timeout"):
                 yield f"{table.table}/{row.id}: {row.outcome}: {row.reason}{where}"
             for text in _parity_failures(row):
@@ -38,9 +39,10 @@ def _parity_failures(row: Row) -> Iterator[str]:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="trainmark verdict", description=__doc__)
     parser.add_argument("--tables", type=Path, required=True, help="results/<hardware>/tables")
-    parser.add_argument("--logs", type=Path, help="folder with <table>/<row>.log, to name the log")
+    parser.add_argument("--logs", type=Path, help="default: logs beside the tables' folder")
     options = parser.parse_args(argv)
-    found = list(failures(read_folder(options.tables), options.logs))
+    logs = options.logs or options.tables.parent / "logs"
+    found = list(failures(read_folder(options.tables), logs))
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0
