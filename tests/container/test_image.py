@@ -97,10 +97,11 @@ def test_a_container_is_closed(engine: Engine, built: dict[str, Any], tmp_path: 
         f"id -u; ls /sys/class/net; touch /opt/x {read}/x 2>/dev/null && echo open;"
         f" echo ok > {write}/result; cp /bin/true /tmp/t && /tmp/t && echo scratch;"
         " df -m /dev/shm | tail -1 | tr -s ' ' | cut -d ' ' -f 2"
+        "; python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()))'"
     )
     mounts = [Mount(str(read)), Mount(str(write), read_only=False)]
     words = run(engine, built, script, mounts=mounts, shared_memory_mib=256).split()
-    assert words == [str(os.getuid()), "lo", "scratch", "256"]
+    assert words == [str(os.getuid()), "lo", "scratch", "256", "127.0.0.1"]
     assert (write / "result").read_text() == "ok\n"
     assert (write / "result").stat().st_uid == os.getuid()
 

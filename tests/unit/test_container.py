@@ -114,8 +114,9 @@ def line(engine: Engine, **more) -> str:
 
 
 PODMAN_LINE = (
-    "podman run --rm --name trainmark-1 --pull never --log-driver none --network none"
-    " --security-opt label=disable --read-only --tmpfs /tmp:rw,exec,mode=1777 --shm-size 1024m"
+    "podman run --rm --name trainmark-1 --pull never --log-driver none"
+    " --security-opt label=disable --network none --hostname trainmark"
+    " --add-host trainmark:127.0.0.1 --read-only --tmpfs /tmp:rw,exec,mode=1777 --shm-size 1024m"
     " --ulimit nofile=20000:20000 --ulimit nproc=16384:16384 --user 1234:100"
     " --mount type=bind,source=/repo/workflow,target=/repo/workflow,readonly"
     " --mount type=bind,source=/out,target=/out"
@@ -205,10 +206,10 @@ def test_build_command_lines() -> None:
         " --build-arg BASE_IMAGE=b --build-arg HTTPS_PROXY --secret id=pip_conf,src=/s/pip.conf"
         " --secret id=ca_bundle,src=/ca.crt --tag localhost/t:1 docker/cu102"
     )
-    chroot = " --isolation chroot --network host --layers"
+    chroot = " --network host --isolation chroot --layers"
     assert build("buildah") == "buildah build" + chroot + rest
     assert build("/usr/bin/podman") == "/usr/bin/podman build" + chroot + rest
-    assert build("docker") == "docker build" + rest
+    assert build("docker") == "docker build --network host" + rest
 
 
 def test_archives_in_each_engines_way() -> None:

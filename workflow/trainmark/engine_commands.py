@@ -71,7 +71,9 @@ def run_command(
     if engine.kind == "apptainer":
         return _apptainer(engine, image, argv, mounts, variables, gpus, workdir)
     command = [engine.runner, "run", "--rm", "--name", name, "--pull", "never"]
-    command += ["--log-driver", "none", "--network", network, "--security-opt", "label=disable"]
+    command += ["--log-driver", "none", "--security-opt", "label=disable", "--network", network]
+    if network == "none":  # torchrun looks its own name up
+        command += ["--hostname", "trainmark", "--add-host", "trainmark:127.0.0.1"]
     command += ["--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"]
     command += ["--shm-size", f"{shared_memory_mib}m"]
     for key, value in (host_limits(gpus) if limits is None else limits).items():
@@ -150,12 +152,13 @@ def build_command(
 ) -> list[str]:
     """Build `context`/Dockerfile as `reference`. Secrets (id → file) leave nothing in the image.
 
-    podman and buildah build in a chroot with the host's network: that works rootless, in
-    containers and in sandboxes.
+    The host's network reaches what the host reaches, also where containers have no bridge; podman
+    and buildah build in a chroot, which works rootless, in containers and in sandboxes.
     """
     docker = Path(builder).name.startswith("docker")
     command = [builder, "build"]
-    command += [] if docker else ["--isolation", "chroot", "--network", "host", "--layers"]
+    command += ["--network", "host"]
+    command += [] if docker else ["--isolation", "chroot", "--layers"]
     for key, value in arguments.items():
         command += ["--build-arg", f"{key}={value}"]
     for key in proxies:
