@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from snakemake.exceptions import WorkflowError
 
-from trainmark import estimate, experiments, freshness
+from trainmark import estimate, experiments, freshness, interrupt
 from trainmark.config import load as load_config
 from trainmark.errors import UserError
 
@@ -35,7 +35,13 @@ TRAINMARK = (
     f"PYTHONPATH={shlex.quote(str(ROOT / 'workflow'))} {shlex.quote(sys.executable)} -m trainmark"
 )
 
+
+onstart:
+    interrupt.pass_on_sigterm()
+
+
 if IN_MAIN_PROCESS:
+    interrupt.forget_dead_pipeline(ROOT)
     experiments.write(PLANS, ROOT)
     if MEASURE:
         experiments.find_missing(PLANS, ROOT, Path(RESULTS))

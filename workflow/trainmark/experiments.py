@@ -124,8 +124,14 @@ def summary_keys(plan: dict[str, Any]) -> dict[str, str]:
 
 
 def _trainings(config: Config) -> Iterator[tuple[Table | None, Training]]:
+    used = {row.parity_reference or table.parity_reference for table, row in _rows(config)}
     for reference in config.tables.references:
-        yield None, reference
+        if reference.id in used:
+            yield None, reference
+    yield from _rows(config)
+
+
+def _rows(config: Config) -> Iterator[tuple[Table, Row]]:
     for table in config.tables.tables:
         for row in table.rows:
             yield table, row

@@ -10,9 +10,11 @@ import argparse
 import json
 import shlex
 import shutil
+import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +29,7 @@ from trainmark.worker import (
     Worker,
     install_signal_handlers,
     pipeline_id,
+    stop_with_pipeline,
     venv_command,
 )
 
@@ -56,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     install_signal_handlers()
+    stop_with_pipeline()
     try:
         if arguments.record:
             return repeat_record(arguments.record)
@@ -68,8 +72,9 @@ def main(argv: list[str]) -> int:
         print(f"\ntrainmark measure: stopped by {stop}; finished runs are kept", file=sys.stderr)
         return 128 + stop.number
     except OSError as error:
+        where = error.filename or f"{arguments.results} or {arguments.log}"
         raise UserError(
-            f"{error.filename or arguments.results}: {error.strerror}; the row is not finished. "
+            f"{where}: {error.strerror}; the row is not finished. "
             "Free the disk or make the folder writable, then run the same command again"
         ) from None
 
@@ -104,7 +109,7 @@ def measure(arguments: argparse.Namespace) -> None:
         missing = records.missing_runs(plan, folder)
         if missing and plan["unsupported"]:
             _record_unsupported(launch, missing)
-        elif missing:
+        elif missing or _next_repeat(launch):
             _check_disk(folder)
             with hostlock.host_lock(launch.name, launch.progress.say):
                 _run_with_retries(launch, arguments)
@@ -148,12 +153,60 @@ def _check_disk(folder: Path) -> None:
 
 def set_aside(plan: dict[str, Any], folder: Path) -> None:
     """Keep superseded records, under superseded/<time>/, where they no longer count."""
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     for key in {run.key for run in records.wanted_runs(plan)}:
         if (folder / key).is_dir():
             target = folder / "superseded" / stamp / key
             target.parent.mkdir(parents=True, exist_ok=True)
             (folder / key).rename(target)
+
+
+def remove_half_files(folder: Path) -> None:
+    """What writers that were killed have left; the machine is ours now, so nobody is writing."""
+    for pattern in (".*.part", ".*.json.*"):
+        for path in folder.rglob(pattern):
+            path.unlink()
+
+
+def set_invalid_aside(launch: Launch) -> None:
+    """Keep files that do not count, and say why, before the run that they stand for is repeated."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    for run in records.missing_runs(launch.plan, launch.folder):
+        path = run.path(launch.folder)
+        if not path.exists():
+            continue
+        target = launch.folder / "superseded" / stamp / run.key / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+        reason = records.why_invalid(target, launch.plan["table"], launch.plan["row"])
+        launch.progress.say(f"{launch.name}: {run.name} is measured again: {reason}")
+
+
+def _changed_data(launch: Launch) -> set[str]:
+    """The keys of missing runs whose data was changed after it was prepared; these fail.
+
+    Without its manifest the data is prepared again by the next invocation.
+    """
+    from trainmark import data
+
+    started, changed = datetime.now(UTC), set()
+    wanted = {(run["purpose"], run["repeat"]): run["data"] for run in launch.plan["runs"]}
+    for run in records.missing_runs(launch.plan, launch.folder):
+        folder = launch.root / wanted[run.purpose, run.repeat]
+        try:
+            data.verify(folder)
+        except UserError as error:
+            changed.add(run.key)
+            cause = {
+                "type": "DataChanged",
+                "message": f"{error}; the next run does so",
+                "traceback": None,
+            }
+            _record_lost(launch, run, launch.folder, started, cause)
+    for run in launch.plan["runs"]:
+        if run["key"] in changed:
+            (launch.root / run["data"] / "manifest.json").unlink(missing_ok=True)
+    return changed
 
 
 def _preflight(launch: Launch, allowed: bool) -> None:
@@ -172,20 +225,31 @@ def _preflight(launch: Launch, allowed: bool) -> None:
 
 def _run_with_retries(launch: Launch, arguments: argparse.Namespace) -> None:
     _preflight(launch, arguments.allow_mismatch)
-    percent = load.wait_for_quiet(
-        arguments.load_limit, arguments.load_wait, launch.progress.say
-    )
+    percent = load.wait_for_quiet(arguments.load_limit, arguments.load_wait, launch.progress.say)
     launch.context["foreign_cpu_percent_before"] = percent
     launch.context["foreign_load_limit"] = arguments.load_limit
+    remove_half_files(launch.folder)
+    set_invalid_aside(launch)
+    changed = _changed_data(launch)
     for attempt in range(1 + arguments.retries):
         missing = records.missing_runs(launch.plan, launch.folder)
-        if not missing:
+        missing = [run for run in missing if run.key not in changed]
+        if not missing and not _next_repeat(launch):
             break
-        if attempt:
+        if attempt and missing:
             launch.progress.say(f"{launch.name}: trying again ({attempt} of {arguments.retries})")
-        run_worker(launch, missing, launch.folder)
-    while extra := _next_repeat(launch):
-        run_worker(launch, [extra], launch.folder)
+        run_worker(launch, missing, launch.folder, _more_repeats(launch))
+
+
+def _more_repeats(launch: Launch) -> list[Run]:
+    """repeats: auto: the throughput runs that may be added, up to the declared bound."""
+    auto = launch.plan["auto_repeats"]
+    if auto is None:
+        return []
+    wanted = records.wanted_runs(launch.plan, launch.folder)
+    last = max((run for run in wanted if run.purpose == "throughput"), key=lambda run: run.repeat)
+    numbers = range(last.repeat + 1, auto["maximum"] + 1)
+    return [Run("throughput", number, last.key) for number in numbers]
 
 
 def _next_repeat(launch: Launch) -> Run | None:
@@ -214,19 +278,39 @@ def _next_repeat(launch: Launch) -> Run | None:
 # --- one worker -----------------------------------------------------------------------------------
 
 
-def run_worker(launch: Launch, runs: list[Run], out: Path) -> None:
-    """Start the worker for these runs. Runs that it left without a record get one that says so."""
-    started = datetime.now(timezone.utc)
-    todo = _todo(launch, runs)
+class Enough(Exception):
+    """The runs that `repeats: auto` could still add are not needed."""
+
+
+def run_worker(launch: Launch, runs: list[Run], out: Path, more: Sequence[Run] = ()) -> None:
+    """Start the worker for `runs`, then for as many of `more` as the row's interval asks for.
+
+    Runs that it left without a record get one that says so.
+    """
+    started = datetime.now(UTC)
+    failed_before = {path for run in runs for path in run.failed_paths(out)}
+    todo = _todo(launch, [*runs, *more])
     silence = max(IMPORT_LIMIT_SECONDS, 2 * launch.plan["time_limit_seconds"])
     worker = _start(launch, todo, out)
+    waiting = {run.name for run in runs}
+
+    def on_event(event: dict[str, Any]) -> None:
+        launch.progress.event(event)
+        if event.get("event") == "run_finished":
+            waiting.discard(event["run"])
+            if more and not waiting and not _next_repeat(launch):
+                raise Enough
+
+    status = 0
     try:
-        status = worker.events(silence, launch.progress.event)
+        status = worker.events(silence, on_event)
+    except Enough:
+        pass
     finally:
         worker.close()
     for run in runs:
-        if not run.path(out).is_file() and not _failed_since(run, out, started):
-            _record_lost(launch, run, out, started, status)
+        if not run.path(out).is_file() and failed_before.issuperset(run.failed_paths(out)):
+            _record_lost(launch, run, out, started, _lost_cause(launch, worker, status))
 
 
 def _todo(launch: Launch, runs: list[Run]) -> dict[str, Any]:
@@ -257,7 +341,8 @@ def _todo(launch: Launch, runs: list[Run]) -> dict[str, Any]:
 
 def command_of(run: Run, folder: Path) -> str:
     """The command that repeats a run by hand, from the root of the checkout."""
-    return f"PYTHONPATH=workflow .venv/bin/python -m trainmark measure --record {shlex.quote(str(run.path(folder)))}"
+    python = "PYTHONPATH=workflow .venv/bin/python"
+    return f"{python} -m trainmark measure --record {shlex.quote(str(run.path(folder)))}"
 
 
 def _start(launch: Launch, todo: dict[str, Any], out: Path) -> Worker:
@@ -272,38 +357,46 @@ def _start(launch: Launch, todo: dict[str, Any], out: Path) -> Worker:
         write_json(folder / "todo.json", todo)
         arguments = ["--todo", str(folder / "todo.json"), "--out", str(out.resolve())]
         threads = todo["runs"][0]["spec"]["threads_per_rank"]
-        return venv_command(launch.environment["python"], workflow, arguments, threads)
+        return venv_command(launch.environment["python"], workflow, arguments, threads, folder)
 
     return Worker(command, launch.log)
 
 
-def _failed_since(run: Run, out: Path, started: datetime) -> bool:
-    stamp = started.strftime("%Y%m%dT%H%M%S")
-    return any(path.name.split(".")[1] >= stamp for path in run.failed_paths(out))
-
-
-def _record_lost(launch: Launch, run: Run, out: Path, started: datetime, status: int) -> None:
-    """The worker itself ended before this run had a record (import failed, killed, no memory)."""
-    cause = {
+def _lost_cause(launch: Launch, worker: Worker, status: int) -> dict[str, Any]:
+    """The worker itself ended before a run had a record (import failed, killed, no memory)."""
+    how = (
+        f"was ended by {signal.Signals(-status).name}"
+        if status < 0
+        else f"ended with status {status}"
+    )
+    if worker.silent_seconds is not None:
+        how = f"said nothing for {worker.silent_seconds:g} s and was ended"
+    return {
         "type": "WorkerLost",
-        "message": f"the worker ended with status {status} before the run was finished",
+        "message": f"the worker {how} before the run was finished",
         "traceback": tail(launch.log_path, 30),
         "rank": None,
         "phase": "launch",
         "step": None,
         "micro_batch_index": None,
         "exit_code": status if status >= 0 else None,
-        "signal": -status if status < 0 else None,
+        "signal": signal.Signals(-status).name if status < 0 else None,
     }
+
+
+def _record_lost(
+    launch: Launch, run: Run, out: Path, started: datetime, cause: dict[str, Any]
+) -> None:
+    """A failed attempt that the worker could not write down itself."""
     record = _empty_record(launch, run, "error", cause, started)
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     write_json(out / run.key / "failed" / f"{run.name}.{stamp}.json", record)
     launch.progress.say(f"{launch.name}: {run.name} error: {cause['message']}")
 
 
 def _record_unsupported(launch: Launch, runs: list[Run]) -> None:
     """A layout that cannot exist on this machine is recorded with the reason, without a launch."""
-    started = datetime.now(timezone.utc)
+    started = datetime.now(UTC)
     cause = {"type": "Unsupported", "message": launch.plan["unsupported"], "traceback": None}
     for run in runs:
         record = _empty_record(launch, run, "unsupported", cause, started)
@@ -314,7 +407,7 @@ def _record_unsupported(launch: Launch, runs: list[Run]) -> None:
 def _empty_record(
     launch: Launch, run: Run, outcome: str, cause: dict[str, Any], started: datetime
 ) -> Record:
-    finished = datetime.now(timezone.utc)
+    finished = datetime.now(UTC)
     todo = _todo(launch, [run])
     chosen = todo["runs"][0]
     return {
@@ -379,7 +472,9 @@ def repeat_record(path: Path) -> int:
     plan = json.loads(plan_path.read_text(encoding="utf-8"))
     name, hash_ = old["environment"]["name"], old["environment"]["hash"]
     stamp = root / (
-        f"build/image/{hash_}/image.json" if name == "cu102" else f"build/envs/{name}-{hash_}/environment.json"
+        f"build/image/{hash_}/image.json"
+        if name == "cu102"
+        else f"build/envs/{name}-{hash_}/environment.json"
     )
     if not stamp.is_file():
         raise UserError(f"{stamp}: the environment of this record is not built here any more")

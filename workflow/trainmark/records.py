@@ -75,10 +75,23 @@ def load(path: Path, table: str | None = None, row: str | None = None) -> Record
         raise InvalidRecord(f"{path}: not complete JSON ({error})") from error
     except _NotANumber as error:
         raise InvalidRecord(f"{path}: contains {error}, which is no measurement") from error
+    except (OSError, RecursionError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise InvalidRecord(f"{path}: cannot be read ({error})") from error
     if not isinstance(record, dict):
         raise InvalidRecord(f"{path}: holds {type(record).__name__}, not a record")
     _check(record, path, table, row)
     return record
+
+
+def why_invalid(path: Path, table: str, row: str) -> str:
+    """One sentence on a file that does not count as a run's record."""
+    try:
+        outcome = load(path, table, row)["outcome"]
+    except InvalidRecord as error:
+        return str(error)
+    return f"{path}: lies where another record belongs, or ended with {outcome}"
 
 
 class _NotANumber(ValueError):
@@ -97,6 +110,7 @@ def _check(record: Record, path: Path, table: str | None, row: str | None) -> No
         raise InvalidRecord(f"{path}: lacks {', '.join(missing)}")
     if table is not None and (record["table"], record["row"]) != (table, row):
         raise InvalidRecord(f"{path}: is a record of {record['table']}/{record['row']}")
+    _check_shape(record, path)
     parts = record["key_parts"]
     if digest(record["spec"]) != parts.get("spec") or key_of(parts) != record["key"]:
         raise InvalidRecord(f"{path}: its spec does not match its key; was it edited by hand?")
@@ -106,6 +120,20 @@ def _check(record: Record, path: Path, table: str | None, row: str | None) -> No
         _check_metrics(record, path)
 
 
+def _check_shape(record: Record, path: Path) -> None:
+    """The types of all known fields: what the tables read must be there and be a number."""
+    from pydantic import ValidationError
+
+    from trainmark.record_model import Record as Model
+
+    try:
+        Model.model_validate(record)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise InvalidRecord(f"{path}: {where}: {fault['msg'].lower()}") from None
+
+
 def _check_metrics(record: Record, path: Path) -> None:
     metrics = record.get("metrics") or {}
     losses = metrics.get("losses") or []
@@ -113,6 +141,8 @@ def _check_metrics(record: Record, path: Path) -> None:
         raise InvalidRecord(f"{path}: an ok run without finite losses")
     if record["purpose"] == "throughput" and not (metrics.get("samples_per_second") or 0) > 0:
         raise InvalidRecord(f"{path}: an ok throughput run without samples per second")
+    if record["purpose"] == "memory" and not record.get("memory"):
+        raise InvalidRecord(f"{path}: an ok memory run without a peak")
 
 
 def load_run(run: Run, row_folder: Path, table: str, row: str) -> Record | None:

@@ -40,12 +40,16 @@ def write(path: Path, record: Dict[str, Any]) -> None:
     """Appear whole or not at all, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(record, file, indent=1, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1, ensure_ascii=False, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def measurements(spec: Dict[str, Any], reports: List[Dict[str, Any]]) -> Dict[str, Any]:
