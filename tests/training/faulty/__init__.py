@@ -1,0 +1,1 @@
+"""Strategies with a fault, by name `faulty.<module>`: what the tests must notice."""
