@@ -1,32 +1,37 @@
-# Tables become the page, in every language; then the verdict, the check, the status.
-PAGE_FOLDER = f"{RESULTS}/page"
+# Tables, or kept record sets, become the page in every language.
+RECORD_SETS = [SETTINGS.records] if isinstance(SETTINGS.records, str) else SETTINGS.records or []
+PAGE_FOLDER = f"results/{Path(RECORD_SETS[0]).name}/page" if RECORD_SETS else f"{RESULTS}/page"
 PAGES = [f"{PAGE_FOLDER}/{language}/index.html" for language in SETTINGS.languages]
+PUBLISHED = f"--published config/published/{SETTINGS.published}.yaml" if SETTINGS.published else ""
+STRICTNESS = "--draft" if SETTINGS.draft else "" if MEASURE else "--strict"
+if RECORD_SETS:
+    SOURCES = f"--more {' '.join(map(shlex.quote, RECORD_SETS))}"
+else:
+    SOURCES = f"--tables {RESULTS}/tables --records {RESULTS}/records --plans {PLAN_FOLDER}"
 
 
 def files_below(*folders):
     return sorted(
-        str(path.relative_to(ROOT))
+        str(path)
         for folder in folders
-        for path in (ROOT / folder).rglob("*")
+        for path in Path(folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     )
 
 
 rule page:
     input:
-        expand(f"{RESULTS}/tables/{{table}}.json", table=TABLES),
+        [] if RECORD_SETS else expand(f"{RESULTS}/tables/{{table}}.json", table=TABLES),
+        files_below(*RECORD_SETS),
         files_below("report", "config/published", "workflow/trainmark"),
     output:
         PAGES,
     log:
-        f"{RESULTS}/logs/page.log",
+        f"{PAGE_FOLDER}.log",
     message:
         "rendering the page"
     params:
-        published=f"config/published/{SETTINGS.published}.yaml",
         languages=",".join(SETTINGS.languages),
-        draft="--draft" if SETTINGS.draft else "",
     shell:
-        "{TRAINMARK} page --tables {RESULTS}/tables --records {RESULTS}/records --plans {PLAN_FOLDER}"
-        " --published {params.published} --report report --out {PAGE_FOLDER}"
-        " --languages {params.languages} {params.draft} 2>&1 | tee {log:q}"
+        "{TRAINMARK} page {SOURCES} {PUBLISHED} --report report --out {PAGE_FOLDER}"
+        " --languages {params.languages} {STRICTNESS} 2>&1 | tee {log:q}"

@@ -318,6 +318,11 @@ def _settings_faults(settings: Settings, root: Path) -> Iterator[str]:
         yield f"{where}: published: found {settings.published!r}; config/published has {known}"
     if settings.records is not None and settings.measure != "never":
         yield f"{where}: records: a record set is only read with measure=never"
+    sets = [settings.records] if isinstance(settings.records, str) else settings.records or []
+    for name in sets:
+        if not (root / name).is_dir():
+            kept = sorted(str(p.relative_to(root)) for p in (root / "records").glob("*/"))
+            yield f"{where}: records: {name} is no folder; there are {', '.join(kept) or 'none'}"
     if (settings.data.corpus or "").startswith(("http://", "https://")) and not settings.data.sha256:
         yield f"{where}: data.sha256: is missing; a corpus from a URL is checked before it is used"
 
