@@ -30,8 +30,10 @@ rule report:
         PAGES,
     message:
         f"the page: {', '.join(PAGES)}"
+    params:
+        complete="--complete" if MEASURE else "",
     shell:
-        "true" if RECORD_SETS else "{TRAINMARK} verdict --tables {RESULTS}/tables --logs {RESULTS}/logs"
+        "true" if RECORD_SETS else "{TRAINMARK} verdict --tables {RESULTS}/tables --logs {RESULTS}/logs {params.complete}"
 
 
 rule status:

@@ -140,6 +140,16 @@ def small(tmp_path: Path) -> Checkout:
     return make_checkout(tmp_path / "a path 計測" / "trainmark", ["mixed_precision"])
 
 
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """One table with its page, measured once (n = 2) for the tests that work on copies of it."""
+    folder = tmp_path_factory.mktemp("base") / "a path 計測" / "trainmark"
+    checkout = make_checkout(folder, ["mixed_precision"])
+    result = checkout.snakemake("report")
+    assert result.returncode == 0, result.stdout[-4000:]
+    return checkout
+
+
 @pytest.fixture(scope="module")
 def small_measured(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The same, measured once; tests that use it leave it able to be measured again."""

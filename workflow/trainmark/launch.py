@@ -113,7 +113,7 @@ def measure(arguments: argparse.Namespace) -> None:
             _check_disk(folder)
             with hostlock.host_lock(launch.name, launch.progress.say):
                 _run_with_retries(launch, arguments)
-    _summarise(launch, arguments.results)
+        _summarise(launch, arguments.results)
 
 
 def _prepare(

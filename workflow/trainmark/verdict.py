@@ -11,20 +11,29 @@ from trainmark.table_model import Row, Table
 from trainmark.tables import read_folder
 
 
-def failures(tables: list[Table], logs: Path | None = None) -> Iterator[str]:
-    """One line per row that failed, or whose losses differ from its reference run's."""
+def failures(
+    tables: list[Table], logs: Path | None = None, complete: bool = False
+) -> Iterator[str]:
+    """One line per row that failed, or whose losses differ from its reference run's.
+
+    `complete`: everything was to be measured, so what is still missing has failed too.
+    """
     for table in tables:
         for row in table.rows:
             log = logs / f"{table.table}-{row.id}.log" if logs else None
             where = f"; log: {log}" if log and log.is_file() else ""
             if row.outcome in ("error", "timeout"):
                 yield f"{table.table}/{row.id}: {row.outcome}: {row.reason}{where}"
-            for text in _parity_failures(row):
+            elif complete and row.state != "measured":
+                yield f"{table.table}/{row.id}: {row.reason}{where}"
+            for text in _parity_failures(row, complete):
                 yield f"{table.table}/{row.id}: {text}{where}"
 
 
-def _parity_failures(row: Row) -> Iterator[str]:
+def _parity_failures(row: Row, complete: bool) -> Iterator[str]:
     for name, parity in (("parity", row.parity), ("parity_mixed", row.parity_mixed)):
+        if complete and parity and parity.passed is None:
+            yield f"{name} was not checked: {parity.reason}"
         if parity is None or parity.passed is not False:
             continue
         if parity.max_difference is None:
@@ -40,9 +49,12 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="trainmark verdict", description=__doc__)
     parser.add_argument("--tables", type=Path, required=True, help="results/<hardware>/tables")
     parser.add_argument("--logs", type=Path, help="default: logs beside the tables' folder")
+    parser.add_argument(
+        "--complete", action="store_true", help="fail also for what is not measured"
+    )
     options = parser.parse_args(argv)
     logs = options.logs or options.tables.parent / "logs"
-    found = list(failures(read_folder(options.tables), logs))
+    found = list(failures(read_folder(options.tables), logs, options.complete))
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0
