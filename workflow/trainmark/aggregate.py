@@ -348,7 +348,9 @@ def reason(row: Row) -> str | None:
     for name, parity in failed:
         if parity.reason:
             return f"{name}: {parity.reason}"
-        return f"{name}: losses differ by {parity.max_difference:.2g}, more than {parity.tolerance:g}"
+        return (
+            f"{name}: losses differ by {parity.max_difference:.2g}, more than {parity.tolerance:g}"
+        )
     if row.state == "missing":
         return f"not measured yet: {', '.join(row.missing_runs)}"
     return None
@@ -429,7 +431,7 @@ def _mfu(found: FoundRow, spec: dict[str, Any] | None) -> float | None:
     ]
     if not peak or not rates:
         return None
-    return sum(rates) / len(rates) / (peak * 1e12 * spec["ranks"])
+    return float(sum(rates) / len(rates) / (peak * 1e12 * spec["ranks"]))
 
 
 def _entry(found: Found, environments: Environments, row: str) -> RunEntry:

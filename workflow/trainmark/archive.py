@@ -1,4 +1,4 @@
-"""`python -m trainmark archive`: keep the records as a record set, a folder and one compressed file."""
+"""`python -m trainmark archive`: keep the records as a record set (and as one file)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from trainmark.errors import UserError
 
 SOURCE = "en"
 KEYWORDS: dict[str, Any] = {
-    "gettext": None, "ngettext": (1, 2), "_": None, "N_": None, "say": None, "pgettext": ((1, "c"), 2),
+    "gettext": None, "ngettext": (1, 2), "_": None, "N_": None, "say": None,
+    "pgettext": ((1, "c"), 2),
 }  # fmt: skip
 JINJA_OPTIONS = {"newstyle_gettext": "true", "silent": "false", "extensions": "jinja2.ext.i18n"}
 
@@ -145,7 +146,9 @@ def as_bytes(catalogue: Catalog) -> bytes:
     lines = text.getvalue().decode().splitlines(keepends=True)
     dates = ("POT-Creation-Date", "PO-Revision-Date", "Generated-By", "Last-Translator",
              "Language-Team", "Report-Msgid-Bugs-To")  # fmt: skip
-    return "".join(line for line in lines if not line.startswith(tuple(f'"{d}' for d in dates))).encode()
+    return "".join(
+        line for line in lines if not line.startswith(tuple(f'"{d}' for d in dates))
+    ).encode()
 
 
 def _is_complete(message: Message) -> bool:
@@ -165,7 +168,9 @@ def faults(report: Path, code: Path) -> Iterator[str]:
                 continue
             key = message.id if isinstance(message.id, str) else message.id[0]
             have.add((message.context, key))
-            yield from (f"{language}: {text}: {key!r}" for text in _message_faults(message, catalogue))
+            yield from (
+                f"{language}: {text}: {key!r}" for text in _message_faults(message, catalogue)
+            )
             if (message.context, key) not in wanted:
                 yield f"{language}: stale (no longer used): {key!r}"
             if language == "ja":
@@ -185,7 +190,9 @@ def _message_faults(message: Message, catalogue: Catalog) -> Iterator[str]:
     if not _is_complete(message):
         yield "not translated"
         return
-    names = set(PLACEHOLDER.findall(" ".join([message.id] if isinstance(message.id, str) else message.id)))
+    names = set(
+        PLACEHOLDER.findall(" ".join([message.id] if isinstance(message.id, str) else message.id))
+    )
     for text in _texts(message):
         if set(PLACEHOLDER.findall(text)) != names:
             yield f"placeholders differ from {sorted(names)}"
@@ -196,19 +203,30 @@ def _message_faults(message: Message, catalogue: Catalog) -> Iterator[str]:
             yield str(error)
 
 
-# --- one spacing rule and one set of terms for Japanese --------------------------------------------
+# --- one spacing rule and one set of terms for Japanese -------------------------------------------
 
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")
 _JAPANESE = r"[\u3041-\u309f\u30a1-\u30ff\u4e00-\u9fff々]"
 _LATIN = r"[A-Za-z0-9%±×]"
 _FULL_WIDTH = r"[\u3001\u3002\uff08\uff09\u300c\u300d\uff1a\u30fb]"
 _RULES = (
-    (re.compile(f"{_JAPANESE}{_LATIN}|{_LATIN}{_JAPANESE}"),
-     "a space belongs between Japanese and Latin text"),
-    (re.compile(f"{_FULL_WIDTH} (?! )|[^ ] {_FULL_WIDTH}"), "no space beside full-width punctuation"),
+    (
+        re.compile(f"{_JAPANESE}{_LATIN}|{_LATIN}{_JAPANESE}"),
+        "a space belongs between Japanese and Latin text",
+    ),
+    (
+        re.compile(f"{_FULL_WIDTH} (?! )|[^ ] {_FULL_WIDTH}"),
+        "no space beside full-width punctuation",
+    ),
     (re.compile(f"{_JAPANESE} {_JAPANESE}"), "no space inside Japanese text"),
-    (re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff05\uff0b]"), "full-width digit or letter"),
-    (re.compile(f"{_JAPANESE}[,.:;!?()]|[(]{_JAPANESE}"), "half-width punctuation in Japanese text"),
+    (
+        re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff05\uff0b]"),
+        "full-width digit or letter",
+    ),
+    (
+        re.compile(f"{_JAPANESE}[,.:;!?()]|[(]{_JAPANESE}"),
+        "half-width punctuation in Japanese text",
+    ),
 )
 _TERMS = {
     "トランスフォーマー": "Transformer", "メモリー": "メモリ", "スループト": "スループット",

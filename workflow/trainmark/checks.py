@@ -8,7 +8,9 @@ from trainmark.environments import differences
 from trainmark.table_model import Row, Table
 
 PRETRAINING = ("bert-pretraining", "gpt-pretraining")
-NOT_ENVIRONMENT = ("git commit",)  # what runs is in the key; the commit only says where it came from
+NOT_ENVIRONMENT = (
+    "git commit",
+)  # what runs is in the key; the commit only says where it came from
 
 
 def faults(tables: list[Table]) -> list[str]:
@@ -89,6 +91,7 @@ def _environment(tables: list[Table]) -> Iterator[str]:
     for difference in differences(tables):
         if difference.name not in NOT_ENVIRONMENT:
             parts = [
-                f"{value} ({len(rows)} rows, {rows[0]} …)" for value, rows in difference.values.items()
+                f"{value} ({len(rows)} rows, {rows[0]} …)"
+                for value, rows in difference.values.items()
             ]
             yield f"records differ in {difference.name}: {'; '.join(parts)}"

@@ -158,6 +158,4 @@ def _same_spec(table: Table, earlier: list[Table]) -> Iterator[Finding]:
                 if row.spec_digest is None or row.spec_digest != other.spec_digest:
                     continue
                 if found := change(row, other):
-                    yield SameSpec(
-                        other_table=other_table.table, other_row=other.id, change=found
-                    )
+                    yield SameSpec(other_table=other_table.table, other_row=other.id, change=found)

@@ -1,4 +1,4 @@
-"""Numbers as text, once for every language: half-width digits, thousands separators, a real minus."""
+"""Numbers as text, once for all languages: half-width digits, thousands separators."""
 
 from __future__ import annotations
 

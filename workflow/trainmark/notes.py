@@ -186,7 +186,7 @@ def optimizer_state(_: Published, name: str, table: PublishedTable) -> Iterator[
     if claim is None:
         return
     moments = table.settings.parameters * ADAM_BYTES / 1e9
-    if round(moments) == round(claim):
+    if abs(moments - claim) < 0.5:
         return
     yield Note(
         kind="adam",

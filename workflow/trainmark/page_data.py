@@ -8,7 +8,6 @@ from typing import Any
 from trainmark import findings, notes
 from trainmark.environments import differences, merged
 from trainmark.page_model import (
-    SCHEMA_VERSION,
     Comparison,
     DraftReason,
     MachinePage,
@@ -31,7 +30,7 @@ def build(
     """The page of one or more record sets, each a name and its tables in page order."""
     found_notes = notes.check(published) if published else []
     return Page(
-        schema_version=SCHEMA_VERSION,
+        schema_version=1,
         draft=draft,
         draft_reasons=list(draft_reasons),
         languages=languages,
@@ -140,9 +139,11 @@ def _compare(
     comparison = Comparison(
         row=row.id,
         our_throughput=_over(mean, our_mean),
-        published_throughput=_over(theirs.samples_per_second, base and base.samples_per_second),
+        published_throughput=_over(
+            theirs.samples_per_second, base.samples_per_second if base else None
+        ),
         our_memory=_over(row.peak_memory_mib, our_base.peak_memory_mib if our_base else None),
-        published_memory=_over(theirs.peak_memory_mib, base and base.peak_memory_mib),
+        published_memory=_over(theirs.peak_memory_mib, base.peak_memory_mib if base else None),
     )
     if same and mean is not None and theirs.samples_per_second:
         comparison.deviation = mean / theirs.samples_per_second - 1

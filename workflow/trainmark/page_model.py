@@ -101,7 +101,15 @@ class SameSpec(Part):
 
 
 Finding = Annotated[
-    Throughput | Unmeasured | Fastest | Smallest | Frontier | OutOfMemory | Failed | NotMeasured | SameSpec,
+    Throughput
+    | Unmeasured
+    | Fastest
+    | Smallest
+    | Frontier
+    | OutOfMemory
+    | Failed
+    | NotMeasured
+    | SameSpec,
     Field(discriminator="kind"),
 ]
 
@@ -114,8 +122,10 @@ class Comparison(Part):
     published_throughput: Number | None
     our_memory: Number | None
     published_memory: Number | None
-    deviation: Number | None = Field(None, description="ours / published - 1, same hardware only")
-    deviations: Number | None = Field(None, description="the same in published +/- values")
+    deviation: Number | None = Field(
+        default=None, description="ours / published - 1, same hardware only"
+    )
+    deviations: Number | None = Field(default=None, description="the same in published +/- values")
     memory_deviation: Number | None = None
 
 

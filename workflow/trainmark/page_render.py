@@ -24,7 +24,7 @@ def render(page: Page, report: Path, out: Path) -> None:
         views[language] = (text, page_view.build(page, text))
     _clean(out)
     style = _minified((report / "static" / "trainmark.css").read_text(encoding="utf-8"))
-    script = (report / "static" / "page.js").read_text(encoding="utf-8")
+    script = _without_blank_lines((report / "static" / "page.js").read_text(encoding="utf-8"))
     names = [{"code": code, "name": _native_name(code)} for code in page.languages]
     for language, (text, view) in views.items():
         shared = {
@@ -81,12 +81,12 @@ def _write_language(environment: Environment, shared: dict[str, Any], folder: Pa
             for chart in table["charts"]:
                 chart["svg"] = Markup(chart["svg"])
     page = environment.get_template("page.html.j2").render(html)
-    _write(folder / "index.html", _tidy(page))
+    _write(folder / "index.html", _without_blank_lines(page))
     fragment = environment.get_template("fragment.html.j2")
     for machine in html["machines"]:
         for table in machine["tables"]:
             text = fragment.render({**html, "machine": machine, "t": table})
-            _write(folder / "fragments" / f"{table['anchor']}.html", _tidy(text))
+            _write(folder / "fragments" / f"{table['anchor']}.html", _without_blank_lines(text))
     text = environment.get_template("page.md.j2").render(shared)
     _write(folder / "index.md", re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
 
@@ -94,7 +94,7 @@ def _write_language(environment: Environment, shared: dict[str, Any], folder: Pa
 def _write_index(report: Path, out: Path, names: list[dict[str, str]], style: str) -> None:
     from markupsafe import Markup
 
-    script = (report / "static" / "choose.js").read_text(encoding="utf-8")
+    script = _without_blank_lines((report / "static" / "choose.js").read_text(encoding="utf-8"))
     environment = Environment(
         loader=FileSystemLoader(report / "templates"), autoescape=True, undefined=StrictUndefined
     )
@@ -139,8 +139,8 @@ def _minified(style: str) -> str:
     return re.sub(r"\s*\n\s*", "\n", style).strip()
 
 
-def _tidy(html: str) -> str:
-    return re.sub(r"\n\s*\n+", "\n", html).strip() + "\n"
+def _without_blank_lines(text: str) -> str:
+    return re.sub(r"\n\s*\n+", "\n", text).strip() + "\n"
 
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")

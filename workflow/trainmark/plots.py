@@ -1,8 +1,8 @@
 """Charts as inline SVG: drawn by matplotlib, coloured by the page's CSS, deterministic.
 
 matplotlib draws with sentinel colours; afterwards every colour becomes a class (`f-bar` for a fill,
-`s-axis` for a stroke), so that the same chart follows light and dark. Text stays text. Each mark can
-take the focus and carries its numbers as its label.
+`s-axis` for a stroke), so that the same chart follows light and dark. Text stays text.
+Each mark can take the focus and carries its numbers as its label.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ COLOURS = {role: f"#0000{index + 16:02x}" for index, role in enumerate(ROLES)}
 _ROLE_OF = {colour: role for role, colour in COLOURS.items()}
 SVG = "http://www.w3.org/2000/svg"
 XLINK = "http://www.w3.org/1999/xlink"
-RC = {
-    "svg.fonttype": "none", "svg.hashsalt": SALT, "font.size": 12, "axes.edgecolor": COLOURS["axis"],
+RC: dict[Any, Any] = {
+    "svg.fonttype": "none", "svg.hashsalt": SALT, "font.size": 12,
+    "axes.edgecolor": COLOURS["axis"],
     "axes.labelcolor": COLOURS["muted"], "xtick.color": COLOURS["axis"],
     "ytick.color": COLOURS["axis"], "xtick.labelcolor": COLOURS["muted"],
     "ytick.labelcolor": COLOURS["muted"], "axes.grid": True, "axes.axisbelow": True,
@@ -110,7 +111,9 @@ def _bar(axes: Any, index: int, mark: Mark, left: float) -> None:
     axes.add_patch(hit)
     end = axes.get_xlim()[1]
     if mark.value is None:
-        axes.text(end * 0.012, index, mark.word, va="center_baseline", color=COLOURS["bad"], size=11.5)
+        axes.text(
+            end * 0.012, index, mark.word, va="center_baseline", color=COLOURS["bad"], size=11.5
+        )
         return
     axes.barh(index, mark.value, height=0.56, color=COLOURS[mark.emphasis], zorder=2)
     if mark.error:
@@ -175,7 +178,7 @@ def _point(axes: Any, index: int, point: Point) -> None:
 
 
 def _labels(axes: Any, points: Sequence[Point]) -> None:
-    """Write labels where they cover neither a point nor each other; leave out those that cannot be."""
+    """Write labels where they cover neither a point nor each other; leave out what cannot be."""
     transform = axes.transData.transform
     spots = [transform((point.memory, point.rate)) for point in points]
     taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
@@ -252,7 +255,9 @@ def _finish(figure: Any, words: Words, name: str, tips: dict[str, str]) -> str:
     for axes in figure.axes:
         axes.patch.set_visible(False)
     text = StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    figure.savefig(
+        text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+    )
     root = ET.fromstring(text.getvalue())
     for child in [c for c in root if c.tag.endswith("metadata")]:
         root.remove(child)
@@ -301,21 +306,23 @@ def _declarations(style: str) -> Iterator[tuple[str, str]]:
 def _rename(root: ET.Element, name: str, tips: dict[str, str]) -> None:
     """Keep only ids that are referred to, made unique on the page; turn marks into focus stops."""
     text = ET.tostring(root, encoding="unicode")
-    used = set(re.findall(r'(?:href="#|url\(#)([\w-]+)', text))
+    used = list(dict.fromkeys(re.findall(r'(?:href="#|url\(#)([\w-]+)', text)))
+    new = {old: f"{name}-{index}" for index, old in enumerate(used)}
     first = True
     for element in root.iter():
-        own = element.attrib.pop("id", None)
+        own = element.attrib.pop("id", "")
         if own in tips:
             element.set("class", "mark")
             element.set("role", "img")
             element.set("tabindex", "0" if first else "-1")
             element.set("aria-label", tips[own])
             first = False
-        elif own in used:
-            element.set("id", f"{name}-{own}")
+        elif own in new:
+            element.set("id", new[own])
         for attribute in ("href", "clip-path"):
-            if attribute in element.attrib:
-                element.set(attribute, element.attrib[attribute].replace("#", f"#{name}-", 1))
+            if found := re.search(r"#([\w-]+)", element.attrib.get(attribute, "")):
+                value = element.attrib[attribute]
+                element.set(attribute, value.replace(found.group(1), new[found.group(1)]))
 
 
 def _describe(root: ET.Element, words: Words, name: str) -> None:

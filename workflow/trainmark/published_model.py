@@ -33,7 +33,9 @@ class PublishedRow(Part):
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     samples_per_second: float | None = None
-    plus_minus: float | None = Field(None, description="what follows +/-; its kind is not told")
+    plus_minus: float | None = Field(
+        default=None, description="what follows +/-; its kind is not told"
+    )
     peak_memory_mib: float | None = None
     outcome: Literal["ok", "oom", "not_available"] = "ok"
     message: str | None = None
@@ -91,7 +93,5 @@ def load(path: Path) -> Published:
     try:
         return Published.model_validate(read_yaml(path))
     except ValidationError as error:
-        faults = [
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
-        ]
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise UserError("\n  ".join([f"{path}: has faults:", *faults])) from None

@@ -1,4 +1,4 @@
-"""What a record holds (JSON schema: config/schemas/record.schema.json). Unknown fields are allowed."""
+"""What a record holds (JSON schema: config/schemas/record.schema.json). Others are allowed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Cause(Part):
 
     type: str | None = None
     message: str | None = None
-    traceback: str | None = Field(None, description="excerpt, as captured")
+    traceback: str | None = Field(default=None, description="excerpt, as captured")
     rank: int | None = None
     phase: str | None = None
     step: int | None = None
@@ -35,7 +35,7 @@ class Metrics(Part):
     wall_seconds: Number = Field(description="between barriers, slowest rank")
     samples_per_second: Number | None = Field(description="global batch x timed steps / wall")
     losses: list[Number] = Field(description="every step, warm-up included")
-    flops_per_second: Number | None = Field(None, description="model FLOPs over all ranks")
+    flops_per_second: Number | None = Field(default=None, description="model FLOPs over all ranks")
 
 
 class Parameters(Part):
@@ -54,7 +54,7 @@ class Dtypes(Part):
 class Memory(Part):
     method: str
     peak_allocated_bytes: list[Count] = Field(min_length=1, description="per rank")
-    steady_bytes: list[Count] | None = Field(None, description="alive after the last step")
+    steady_bytes: list[Count] | None = Field(default=None, description="alive after the last step")
     peak_reserved_bytes: list[Count] | None = None
 
 

@@ -1,10 +1,10 @@
 """Record sets: the records of one hardware profile with their plans and checksums, kept for good.
 
-    records/<name>/set.json        what it is
-    records/<name>/plans/…         the plan of every row
-    records/<name>/records/…       the record of every wanted run
-    records/<name>/SHA256SUMS      checksums of all of these (sha256sum -c reads them)
-    records/<name>.tar.xz          the same folder as one file
+records/<name>/set.json        what it is
+records/<name>/plans/…         the plan of every row
+records/<name>/records/…       the record of every wanted run
+records/<name>/SHA256SUMS      checksums of all of these (sha256sum -c reads them)
+records/<name>.tar.xz          the same folder as one file
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainmark.aggregate import REFERENCE, Aggregator
 from trainmark.canonical import file_sha256
@@ -32,7 +32,7 @@ MANIFEST, SUMS = "set.json", "SHA256SUMS"
 class Fault:
     """A file of a set that is not as it was archived: missing, tampered or foreign."""
 
-    kind: str
+    kind: Literal["missing", "tampered", "foreign"]
     file: str
 
     def __str__(self) -> str:

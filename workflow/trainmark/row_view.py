@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmark import formatting as fmt
-from trainmark.catalogues import Messages, N_
+from trainmark.catalogues import N_, Messages
 from trainmark.findings import baseline
 from trainmark.sentences import OUTCOMES
 from trainmark.table_model import Row, RunEntry, Table
@@ -101,7 +101,12 @@ def remarks(row: Row, title: str, text: Messages, spread_limit: float) -> Iterat
     """Everything about a row that a reader must know beside its numbers."""
     for message, quote in _remarks(row, text, spread_limit):
         view: View = {"title": title, "text": message, "quote": quote, "traceback": None}
-        if row.cause and row.cause.traceback and row.outcome not in (None, "ok") and quote is not None:
+        if (
+            row.cause
+            and row.cause.traceback
+            and row.outcome not in (None, "ok")
+            and quote is not None
+        ):
             view["traceback"] = fmt.visible(row.cause.traceback)
             view["traceback_title"] = _where(row, text)
             quote = None
@@ -195,7 +200,9 @@ def _parity_remarks(row: Row, text: Messages) -> Iterator[tuple[str, str | None]
             yield text.gettext("parity is not checked yet: the reference run is missing."), None
         elif parity.max_difference is None:
             yield (
-                text.gettext("parity failed: the run has another number of steps than its reference."),
+                text.gettext(
+                    "parity failed: the run has another number of steps than its reference."
+                ),
                 None,
             )
         else:

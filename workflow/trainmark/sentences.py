@@ -1,4 +1,4 @@
-"""Findings and notes put into words. Every number comes from the finding; no sentence is typed in."""
+"""Findings and notes put into words. Every number comes from the finding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from babel.lists import format_list
 
 from trainmark import formatting as fmt
 from trainmark import page_model as model
-from trainmark.catalogues import Messages, N_
+from trainmark.catalogues import N_, Messages
 from trainmark.findings import is_clear
 from trainmark.notes import Note
 from trainmark.titles import workload_title
@@ -29,7 +29,7 @@ class Narrator:
         return self.titles.get(self.table, {}).get(row, row)
 
     def names(self, rows: list[str]) -> str:
-        # Translators: one name in a list of rows, with quotation marks where the language needs them
+        # Translators: one name in a list of rows, quoted where the language needs it
         pattern = self.text.pgettext("name in a list", "%(name)s")
         names = [pattern % {"name": self.title(row)} for row in rows]
         return format_list(names, locale=self.text.language.replace("-", "_"))
@@ -123,9 +123,7 @@ class Narrator:
         )
 
     def _fastest(self, finding: model.Fastest) -> Iterator[str]:
-        rate = fmt.rate(
-            finding.samples_per_second, fmt.rate_decimals([finding.samples_per_second])
-        )
+        rate = fmt.rate(finding.samples_per_second, fmt.rate_decimals([finding.samples_per_second]))
         yield self.say(
             "%(row)s is the fastest row with %(rate)s samples/s.",
             row=self.title(finding.row),
@@ -135,9 +133,7 @@ class Narrator:
             yield self.change(finding.against_baseline)
         runner = finding.runner_up
         if runner and is_clear(runner) is False:
-            yield self.say(
-                "It is not clearly faster than %(over)s.", over=self.title(runner.over)
-            )
+            yield self.say("It is not clearly faster than %(over)s.", over=self.title(runner.over))
 
     def _smallest(self, finding: model.Smallest) -> Iterator[str]:
         values = {
@@ -213,22 +209,22 @@ class Narrator:
         if clear:
             return self.say(
                 "A/A comparison: %(row)s and %(other)s (table: %(table)s) are the same "
-                "configuration, measured separately. They differ by %(change)s (%(interval)s): more "
-                "than the repeats within a row explain, so differences of this size between other "
-                "rows mean little.",
+                "configuration, measured separately. They differ by %(change)s (%(interval)s): "
+                "more than the repeats within a row explain, so differences of this size between "
+                "other rows mean little.",
                 **values,
             )
         return self.say(
             "A/A comparison: %(row)s and %(other)s (table: %(table)s) are the same configuration, "
-            "measured separately. They differ by %(change)s (%(interval)s), which the spread of the "
-            "repeats explains.",
+            "measured separately. They differ by %(change)s (%(interval)s), which the spread of "
+            "the repeats explains.",
             **values,
         )
 
     # --- notes on the published figures -----------------------------------------------------------
 
     def note(self, note: Note) -> str:
-        return getattr(self, f"_note_{note.kind}")(note)
+        return str(getattr(self, f"_note_{note.kind}")(note))
 
     def _note_ranks(self, note: Note) -> str:
         values = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainmark import formatting as fmt
-from trainmark.catalogues import Messages, N_
+from trainmark.catalogues import N_, Messages
 from trainmark.page_model import MachinePage
 from trainmark.table_model import Row, Table
 

@@ -58,9 +58,7 @@ def summarise(values: Sequence[float]) -> Summary | None:
     mean = std.fmean(values)
     stddev = std.stdev(values) if len(values) > 1 else None
     spread = stddev / mean if stddev is not None and mean else None
-    return Summary(
-        len(values), mean, stddev, std.median(values), spread, mean_interval(values)
-    )
+    return Summary(len(values), mean, stddev, std.median(values), spread, mean_interval(values))
 
 
 def mean_interval(
@@ -115,8 +113,7 @@ def _welch(
     if total < 1e-24:  # identical repeats: only rounding of the logarithms is left
         return None
     degrees = total**2 / sum(
-        error**2 / (len(values) - 1)
-        for error, values in zip(errors, (first, second), strict=True)
+        error**2 / (len(values) - 1) for error, values in zip(errors, (first, second), strict=True)
     )
     half = t_quantile((1 + confidence) / 2, degrees) * math.sqrt(total)
     difference = std.fmean(first) - std.fmean(second)
@@ -132,7 +129,8 @@ def outliers(values: Sequence[float], score: float = OUTLIER_SCORE) -> list[int]
     if deviation == 0:
         return []
     return [
-        index for index, value in enumerate(values)
+        index
+        for index, value in enumerate(values)
         if 0.6745 * abs(value - median) / deviation > score
     ]
 

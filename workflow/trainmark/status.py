@@ -1,4 +1,4 @@
-"""`python -m trainmark status`: every row, what is known of it, and what the next report would run."""
+"""`python -m trainmark status`: every row, and what the next report would run."""
 
 from __future__ import annotations
 

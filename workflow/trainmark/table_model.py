@@ -34,7 +34,7 @@ class Parity(Part):
     max_difference: Number | None = Field(description="largest |loss - reference loss|")
     tolerance: Number
     reference: str
-    reason: str | None = Field(None, description="why nothing could be compared")
+    reason: str | None = Field(default=None, description="why nothing could be compared")
 
 
 class Losses(Part):
@@ -58,13 +58,15 @@ class RunEntry(Part):
     duration_seconds: Number | None = None
     outlier_steps: list[int] = Field(default_factory=list, description="indices of timed steps")
     timed_steps: int = 0
-    drift: Number | None = Field(None, description="second half of the steps over the first, - 1")
+    drift: Number | None = Field(
+        default=None, description="second half of the steps over the first, - 1"
+    )
     load: Load | None = None
     started: str | None = None
     finished: str | None = None
     git_commit: str | None = None
     command: str | None = None
-    environment: str | None = Field(None, description="an id of the table's `environments`")
+    environment: str | None = Field(default=None, description="an id of the table's `environments`")
     failed_attempts: int = 0
 
 

@@ -45,7 +45,9 @@ def read(path: Path) -> Table:
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        raise UserError(f"{path}: is not a table of this version ({where}: {fault['msg']})") from None
+        raise UserError(
+            f"{path}: is not a table of this version ({where}: {fault['msg']})"
+        ) from None
 
 
 def read_folder(folder: Path) -> list[Table]:
@@ -124,7 +126,7 @@ def _cells(row: Row) -> list[str]:
     parity = "FAILED" if any(p.passed is False for p in checks) else "passed"
     if not checks or any(p.passed is None for p in checks):
         parity = "—"
-    outcome = row.outcome or "not measured"
+    outcome: str = row.outcome or "not measured"
     if row.reason:
         outcome = f"{outcome}: {row.reason[:80]}"
     return [row.id, speed, str(row.n), memory, parity, outcome]

@@ -1,10 +1,10 @@
-"""Names of rows, tables and workloads. A row's title is composed, so a new row needs no new words."""
+"""Names of rows, tables and workloads. Row titles are composed: a new row needs no words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainmark.catalogues import Messages, N_
+from trainmark.catalogues import N_, Messages
 from trainmark.table_model import Row, Table
 
 # Proper names; they are not translated. A plan's `strategy_title` comes first.
@@ -34,8 +34,8 @@ INTRODUCTIONS = {
         "that changes in speed and in peak memory for the same model."
     ),
     "sharding": N_(
-        "Data-parallel ranks all hold the same parameters, gradients and optimizer states. Sharding "
-        "divides these model states among the ranks: memory falls, communication rises."
+        "Data-parallel ranks all hold the same parameters, gradients and optimizer states. "
+        "Sharding divides these model states among the ranks: memory falls, communication rises."
     ),
     "parallelism": N_(
         "Tensor parallelism (TP) divides each layer among ranks, pipeline parallelism (PP) divides "
@@ -126,8 +126,7 @@ def row_titles(table: Table, text: Messages, short: bool = False) -> dict[str, s
         details.append(_short_precision if short else _precision)
     named = len({row.strategy for row in rows}) > 1 or not details
     titles = {
-        row.id: _compose(row, strategy_name(row) if named else None, details, text)
-        for row in rows
+        row.id: _compose(row, strategy_name(row) if named else None, details, text) for row in rows
     }
     return _told_apart(table, titles, named, details, text)
 

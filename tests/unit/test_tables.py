@@ -1,0 +1,304 @@
+"""From plans and records to tables: states, outcomes, parity, and files that do not count."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+from records_factory import (
+    Results,
+    key_parts,
+    make_cause,
+    make_record,
+    reference_losses,
+    write_json,
+)
+
+from trainmark import tables, verdict
+from trainmark.aggregate import Aggregator
+
+
+@pytest.fixture
+def results(tmp_path):
+    made = Results(tmp_path)
+    made.declare_references()
+    for row in ("bert-pretraining", "gpt-pretraining"):
+        made.measure("reference", row)
+    made.declare("mixed_precision", "fp32", "bert-pretraining", "ddp", "fp32", order=1)
+    made.declare("mixed_precision", "mixed", "bert-pretraining", "ddp", "mixed", order=2)
+    return made
+
+
+def table_of(results, name="mixed_precision"):
+    return Aggregator(results.plans, results.records).table(name)
+
+
+def row_of(results, row="fp32"):
+    return next(found for found in table_of(results).rows if found.id == row)
+
+
+def run_of(results, purpose="throughput", repeat=1, row="fp32"):
+    plan = results.plan("mixed_precision", row)
+    runs = plan["runs"]
+    return plan, next(r for r in runs if (r["purpose"], r["repeat"]) == (purpose, repeat))
+
+
+def test_a_measured_row_has_mean_deviation_peak_and_parity(results):
+    results.measure("mixed_precision", "fp32", throughput=[20.0, 21.0, 22.0], peak_mib=118.25)
+    row = row_of(results)
+    assert (row.state, row.outcome, row.n, row.reason) == ("measured", "ok", 3, None)
+    assert row.samples_per_second.mean == 21.0
+    assert row.samples_per_second.stddev == pytest.approx(1.0)
+    assert row.peak_memory_mib == 118.25  # the largest rank
+    assert row.parity.passed is True and row.parity.max_difference == 0
+    assert row.parameters == row.declared_parameters
+
+
+def test_rows_keep_the_declared_order(results):
+    assert [row.id for row in table_of(results).rows] == ["fp32", "mixed"]
+
+
+def test_a_row_without_records_is_missing(results):
+    row = row_of(results)
+    assert (row.state, row.outcome, row.n, row.samples_per_second) == ("missing", None, 0, None)
+
+
+def test_one_repeat_has_no_deviation(results, tmp_path):
+    single = Results(tmp_path / "single", repeats=1)
+    single.declare("mixed_precision", "fp32", "bert-pretraining", "ddp", "fp32")
+    single.measure("mixed_precision", "fp32", throughput=[20.0])
+    row = row_of(single)
+    assert row.n == 1 and row.samples_per_second.stddev is None
+
+
+def test_some_missing_repeats_leave_the_row_incomplete(results):
+    paths = results.measure("mixed_precision", "fp32")
+    paths[1].unlink()
+    row = row_of(results)
+    assert (row.state, row.outcome, row.n) == ("missing", "ok", 2)
+    assert row.missing_runs == ["throughput-2"]
+
+
+@pytest.mark.parametrize("part", ["code", "environment", "data"])
+def test_a_stale_row_names_the_part_that_differs(results, part):
+    results.measure("mixed_precision", "fp32")
+    results.declare(
+        "mixed_precision", "fp32", "bert-pretraining", "ddp", "fp32", parts={part: "new"}
+    )
+    row = row_of(results)
+    assert (row.state, row.stale_because, row.n) == ("stale", [part], 0)
+
+
+def test_a_stale_row_names_the_field_of_the_spec(results):
+    results.measure("mixed_precision", "fp32")
+    results.declare("mixed_precision", "fp32", "bert-pretraining", "ddp", "fp32", global_batch=32)
+    assert row_of(results).stale_because == ["spec.global_batch"]
+
+
+def test_failed_attempts_never_count_and_name_the_cause(results):
+    results.measure(
+        "mixed_precision", "fp32", outcome="error", cause=make_cause(message="it broke")
+    )
+    row = row_of(results)
+    assert (row.state, row.outcome, row.n) == ("missing", "error", 0)
+    assert row.reason == "it broke" and row.cause.rank == 1
+
+
+def test_an_old_failure_beside_a_record_is_only_counted(results):
+    results.measure("mixed_precision", "fp32", outcome="error", cause=make_cause())
+    results.measure("mixed_precision", "fp32")
+    row = row_of(results)
+    assert (row.state, row.outcome) == ("measured", "ok")
+    assert sum(run.failed_attempts for run in row.runs) == 4
+
+
+def test_the_worst_outcome_wins_and_the_mean_uses_ok_runs(results):
+    results.measure("mixed_precision", "fp32", throughput=[20.0, 22.0, 0.5])
+    plan, run = run_of(results, repeat=3)
+    results.write(make_record(plan, run, outcome="oom", cause=make_cause(message="no memory")))
+    row = row_of(results)
+    assert (row.state, row.outcome, row.n) == ("measured", "oom", 2)
+    assert row.samples_per_second.mean == 21.0
+
+
+def test_parity_fails_above_its_tolerance(results):
+    results.measure("mixed_precision", "fp32", parity_shift=3e-5)
+    row = row_of(results)
+    assert row.parity.passed is False
+    assert row.parity.max_difference == pytest.approx(3e-5)
+    assert row.outcome == "ok"
+
+
+def test_mixed_parity_has_its_own_tolerance(results):
+    results.measure("mixed_precision", "mixed", parity_shift=0)
+    row = row_of(results, "mixed")
+    assert row.parity_mixed.passed is True and row.parity_mixed.tolerance == 5e-3
+
+
+def test_parity_with_another_number_of_steps_fails(results):
+    results.measure("mixed_precision", "fp32")
+    plan, run = run_of(results, "parity")
+    losses = reference_losses("bert-pretraining")[:-1]
+    results.write(make_record(plan, run, losses=losses))
+    assert row_of(results).parity.passed is False
+
+
+def test_parity_without_a_reference_is_open(tmp_path):
+    results = Results(tmp_path)
+    results.declare_references()
+    results.declare("mixed_precision", "fp32", "bert-pretraining", "ddp", "fp32")
+    results.measure("mixed_precision", "fp32")
+    assert row_of(results).parity.passed is None
+
+
+def damage(name):
+    def truncate(path, record):
+        path.write_text(path.read_text()[:200])
+
+    def empty(path, record):
+        path.write_text("")
+
+    def other_row(path, record):
+        write_json(path, {**record, "row": "mixed"})
+
+    def other_schema(path, record):
+        write_json(path, {**record, "schema_version": 2})
+
+    def edited_spec(path, record):
+        write_json(path, {**record, "spec": {**record["spec"], "seed": 1}})
+
+    def not_a_number(path, record):
+        record["metrics"]["losses"][0] = math.nan
+        path.write_text(json.dumps(record))
+
+    def no_rate(path, record):
+        record["metrics"]["samples_per_second"] = None
+        write_json(path, record)
+
+    def rate_as_text(path, record):
+        record["metrics"]["samples_per_second"] = "5"
+        write_json(path, record)
+
+    def a_list(path, record):
+        write_json(path, [record])
+
+    def parts_as_text(path, record):
+        write_json(path, {**record, "key_parts": "abc"})
+
+    def other_repeat(path, record):
+        write_json(path, {**record, "repeat": 2})
+
+    def not_utf8(path, record):
+        path.write_bytes(b"\xff\xfe\x00")
+
+    return locals()[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["truncate", "empty", "other_row", "other_schema", "edited_spec", "not_a_number", "no_rate",
+     "rate_as_text", "a_list", "parts_as_text", "other_repeat", "not_utf8"],
+)  # fmt: skip
+def test_damaged_records_never_count_and_are_reported(results, name):
+    results.measure("mixed_precision", "fp32", throughput=[20.0, 21.0, 22.0])
+    plan, run = run_of(results)
+    path = results.records / "mixed_precision" / "fp32" / run["key"] / "throughput-1.json"
+    damage(name)(path, json.loads(path.read_text()))
+    row = row_of(results)
+    assert (row.state, row.n) == ("missing", 2)
+    assert row.samples_per_second.mean == 21.5
+    assert len(row.invalid) == 1
+    assert row.invalid[0].startswith("mixed_precision/fp32/"), row.invalid
+
+
+def test_an_ok_memory_run_needs_a_peak(results):
+    results.measure("mixed_precision", "fp32")
+    plan, run = run_of(results, "memory")
+    results.write(make_record(plan, run, memory=None))
+    row = row_of(results)
+    assert row.peak_memory_mib is None and "peak" in row.invalid[0]
+
+
+def test_adaptive_repeats_count_beyond_the_declared_ones(results):
+    results.declare("mixed_precision", "fp32", "bert-pretraining", "ddp", "fp32", order=1,
+                    more={"auto_repeats": {"maximum": 10, "interval_limit": 0.02}})  # fmt: skip
+    results.measure("mixed_precision", "fp32", throughput=[20.0, 21.0, 22.0])
+    plan, run = run_of(results)
+    results.write(make_record(plan, {**run, "repeat": 4}, samples_per_second=25.0))
+    row = row_of(results)
+    assert row.adaptive and row.n == 4
+
+
+def test_without_auto_further_repeats_do_not_count(results):
+    results.measure("mixed_precision", "fp32", throughput=[20.0, 21.0, 22.0])
+    plan, run = run_of(results)
+    results.write(make_record(plan, {**run, "repeat": 4}, samples_per_second=25.0))
+    assert row_of(results).n == 3
+
+
+def test_mfu_uses_the_peak_of_all_ranks(results):
+    results.declare("mixed_precision", "fp32", "bert-pretraining", "ddp", "fp32", order=1,
+                    more={"peak_tflops": {"fp32": 1.0}})  # fmt: skip
+    results.measure("mixed_precision", "fp32", throughput=[20.0])
+    assert row_of(results).mfu == pytest.approx(20.0 * 6e9 / 4e12)
+
+
+def test_key_parts_of_the_factory_are_those_of_the_pipeline(results):
+    from trainmark.canonical import digest
+
+    spec = run_of(results)[1]["spec"]
+    assert key_parts(spec)["spec"] == digest(spec)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def command(results, *more):
+    return tables.main(
+        ["--plans", str(results.plans), "--records", str(results.records),
+         "--out", str(results.tables), *more]
+    )  # fmt: skip
+
+
+def test_pandas_reads_the_csv_back_with_outcomes_as_words(results):
+    results.measure("mixed_precision", "fp32", outcome="oom", cause=make_cause(message="=1+1"))
+    assert command(results) == 0
+    frame = pd.read_csv(results.tables / "mixed_precision.csv").set_index("row")
+    assert frame.loc["fp32", "outcome"] == "oom"
+    assert frame.loc["mixed", "outcome"] == "not_measured"
+    assert not frame["outcome"].isna().any() and not frame["state"].isna().any()
+    assert frame["samples_per_second_mean"].dtype == "float64"
+    assert frame.loc["fp32", "reason"] == "'=1+1"  # no formula for a spreadsheet
+
+
+def test_the_json_reads_back_equal(results):
+    results.measure("mixed_precision", "fp32")
+    command(results)
+    read = tables.read(results.tables / "mixed_precision.json")
+    assert read == table_of(results)
+    assert read.model_dump_json() == table_of(results).model_dump_json()
+
+
+def test_tables_are_printed_on_demand(results, capsys):
+    results.measure("mixed_precision", "fp32", throughput=[20.0, 21.0, 22.0])
+    command(results, "--table", "mixed_precision", "--print")
+    text = capsys.readouterr().out
+    assert "21.00 ± 1.00" in text and "not measured" in text
+
+
+def test_the_verdict_names_failures_and_their_logs(results, capsys):
+    results.measure("mixed_precision", "fp32", outcome="timeout", cause=make_cause(message="slow"))
+    results.measure("mixed_precision", "mixed", parity_shift=1.0)
+    command(results)
+    (results.folder / "logs").mkdir()
+    (results.folder / "logs" / "mixed_precision-fp32.log").write_text("")
+    assert verdict.main(["--tables", str(results.tables)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("mixed_precision/fp32: timeout: slow; log: ")
+    assert [line for line in lines if "mixed_precision/mixed: parity failed" in line]
+
+
+def test_the_verdict_accepts_oom_and_unmeasured_rows(results):
+    results.measure("mixed_precision", "fp32", outcome="oom", cause=make_cause())
+    command(results)
+    assert verdict.main(["--tables", str(results.tables)]) == 0
