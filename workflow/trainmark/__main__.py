@@ -50,6 +50,11 @@ def main(argv: list[str]) -> int:
         return 2
     except BrokenPipeError:
         return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        what = error.strerror or f"{error} (is the disk full?)"  # numpy's short writes say no more
+        print(f"trainmark {name}: {where}{what}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":
