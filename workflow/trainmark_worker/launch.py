@@ -133,10 +133,14 @@ class Torchrun:
         return self.process.poll() is not None
 
     def rank_codes(self) -> Dict[int, int]:
-        """torchrun keeps the exit status of failed ranks in its message only."""
+        """torchrun keeps the exit status of failed ranks in its message only.
+
+        It ends the other ranks with SIGTERM: that is no failure of theirs.
+        """
         text = self.log.read_text(errors="replace")
         found = re.findall(r"rank\s*:\s*(\d+) .*?\n\s*exitcode\s*:\s*(-?\d+)", text)
-        return {int(number): int(code) for number, code in found}
+        codes = {int(number): int(code) for number, code in found}
+        return {number: code for number, code in codes.items() if code != -signal.SIGTERM}
 
     def kill(self) -> None:
         _kill_group(self.process.pid)

@@ -46,7 +46,7 @@ class Strategy:
 
     def counted(self, name, call):
         def counting(*arguments, **options):
-            self.moved[name] = self.moved.get(name, 0) + size(arguments)
+            self.moved[name] = self.moved.get(name, 0) + size([*arguments, *options.values()])
             return call(*arguments, **options)
 
         return counting
