@@ -99,6 +99,11 @@ def test_without_protection_processes_stay(base, tmp_path):
     faults.replace(checkout, worker, "_prctl(PR_SET_PDEATHSIG, signal.SIGTERM)", "pass")
     own = "workflow/trainmark_worker/zygote.py"
     faults.replace(checkout, own, "limits.die_with_parent(signal.SIGTERM)\n", "pass\n")
+    event = "        print(json.dumps(event), file=self.events, flush=True)\n"
+    deaf = event.replace("        print", "            print")  # not even a broken pipe ends it
+    faults.replace(
+        checkout, own, event, f"        try:\n{deaf}        except OSError:\n            pass\n"
+    )
     process = checkout.start(TARGET)
     try:
         faults.wait_for_step(checkout, ROW, "throughput-1")
