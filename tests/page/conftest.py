@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from records_factory import Results
-
 from trainmark import page, tables
 
 ROOT = Path(__file__).parents[2]

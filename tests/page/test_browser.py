@@ -1,5 +1,10 @@
 """The page in a real browser: switch, folds, charts, downloads, machines, accessibility."""
 
+import functools
+import http.server
+import threading
+from contextlib import contextmanager
+
 import pytest
 from conftest import ROOT
 from records_factory import Results
@@ -34,8 +39,7 @@ def test_a_phone_scrolls_only_downwards(full, visit, language):
 
 def test_the_language_switch_keeps_the_place(full, visit):
     _, page = full
-    seen = visit(page / "en" / "index.html")
-    seen.page.locator("#parallelism-title").scroll_into_view_if_needed()
+    seen = visit(page / "en" / "index.html", reduced_motion="reduce")
     seen.page.evaluate("document.getElementById('parallelism').scrollIntoView()")
     seen.page.evaluate("document.querySelector('.languages a[lang=ja]').click()")
     seen.page.wait_for_url("**/ja/index.html#parallelism")
@@ -83,11 +87,30 @@ def test_folds_open_by_keyboard(full, visit):
 
 def test_downloads_hold_the_numbers(full, visit):
     _, page = full
-    seen = visit(page / "ja" / "index.html")
-    for link in seen.page.locator("a[download]").all():
-        with seen.page.expect_download() as started:
-            link.click()
-        assert started.value.path().stat().st_size > 100
+    with served(page) as address:
+        seen = visit(page / "ja" / "index.html")
+        seen.page.goto(f"{address}/ja/index.html")
+        links = seen.page.locator("a[download]").all()
+        assert len(links) == 10
+        for link in links:
+            with seen.page.expect_download() as started:
+                link.evaluate("link => link.click()")
+            assert started.value.path().stat().st_size > 100
+
+
+@contextmanager
+def served(folder):
+    """The page over HTTP, as a reader gets it; from files a browser shows JSON itself."""
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
 
 
 def test_without_scripts_the_page_is_complete(full, visit):

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from trainmark import catalogues
 
 ROOT = Path(__file__).parents[2]

@@ -2,7 +2,6 @@
 
 import pytest
 from records_factory import Results, make_cause
-
 from trainmark import check, checks, status
 from trainmark.aggregate import Aggregator
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from trainmark import formulas, notes, published_model
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published" / "alibaba-pai.yaml"

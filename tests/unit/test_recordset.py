@@ -5,7 +5,6 @@ import tarfile
 
 import pytest
 from records_factory import Results, make_cause
-
 from trainmark import archive, recordset
 from trainmark.errors import UserError
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from trainmark import catalogues, findings, statistics
 from trainmark import formatting as fmt
 from trainmark import page_model as model

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-
 from trainmark import statistics
 
 few = settings(max_examples=40, deadline=None)

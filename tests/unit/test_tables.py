@@ -13,7 +13,6 @@ from records_factory import (
     reference_losses,
     write_json,
 )
-
 from trainmark import tables, verdict
 from trainmark.aggregate import Aggregator
 
