@@ -30,30 +30,40 @@ def records(launch, tmp_path_factory):
     return launch.run(specs, data=data)
 
 
-def steady(record):
-    """Bytes per parameter that stay alive after a step: the largest rank."""
+def steady(record, choose=max):
+    """Bytes per parameter that stay alive after a step."""
     assert record["outcome"] == "ok", record["cause"]
     assert record["memory"]["method"] == "torch.profiler"
-    return max(record["memory"]["steady_bytes"]) / record["parameters"]["model"]
+    return choose(record["memory"]["steady_bytes"]) / record["parameters"]["model"]
 
 
-# fp32: weights 4, Adam's two moments 8 bytes per parameter; gradients are forgotten.
+def mean(values):
+    return sum(values) / len(values)
+
+
+# fp32, bytes per parameter: weights 4, Adam's moments 8; gradients are forgotten after a step.
+# DDP's buckets hold another 4; DeepSpeed keeps a master copy of its shard (4).
 @pytest.mark.parametrize(
     "name, expected",
     [
-        ("oss", 4 + 8 / RANKS),
+        ("ddp", 4 + 8 + 4),
+        ("oss", 4 + 8 / RANKS + 4),
+        ("sdp", 4 + 8 / RANKS),
         ("fsdp", 12 / RANKS),
-        ("fsdp2", 12 / RANKS),
+        ("zero1", 4 + (4 + 8) / RANKS),
+        ("zero2", 4 + (4 + 8) / RANKS),
     ],
 )
 def test_states_after_a_step(records, name, expected):
-    # OSS assigns whole tensors to ranks: the largest rank has more than its share.
-    assert expected * 0.98 < steady(records[name]) < expected * 1.3
+    # mean of the ranks, because OSS and SDP give whole tensors to them; a buffer that gloo has
+    # released counts until its address is used again
+    assert 0.97 * expected < steady(records[name], mean) < 1.2 * expected
 
 
-def test_ddp_holds_everything(records):
-    # its communication buckets (4 bytes per parameter) stay too
-    assert 12 <= steady(records["ddp"]) < 16.5
+def test_states_of_those_that_keep_buffers(records):
+    """FSDP2's last gathered buffer and ZeRO-3's buckets may still be there."""
+    assert 3.0 <= steady(records["fsdp2"], min) < 3.2
+    assert 3.0 <= steady(records["zero3"]) < 7.0
 
 
 @pytest.mark.parametrize("name", ["tp2", "pp2"])

@@ -135,7 +135,9 @@ class Worker:
             "runs": runs,
         }
 
-    def start(self, specs, launcher="fork", limit=300.0, data=None) -> tuple[subprocess.Popen, Path]:
+    def start(
+        self, specs, launcher="fork", limit=300.0, data=None
+    ) -> tuple[subprocess.Popen, Path]:
         self.launches += 1
         out = self.folder / str(self.launches)
         out.mkdir()

@@ -23,8 +23,10 @@ def gpt_layer(h: int, tensor_parallel: int = 1) -> int:
     return attention + mlp + 4 * h  # two layer norms
 
 
-def gpt_rank(model: Dict[str, Any], tensor_parallel: int, pipeline_parallel: int, stage: int) -> int:
-    """Parameters that one rank of pipeline stage `stage` holds (tied embedding counted where held)."""
+def gpt_rank(
+    model: Dict[str, Any], tensor_parallel: int, pipeline_parallel: int, stage: int
+) -> int:
+    """Parameters that one rank of pipeline stage `stage` holds (the tied embedding where held)."""
     h, vocabulary = model["hidden"], model["vocabulary"]
     first, last = stage == 0, stage == pipeline_parallel - 1
     count = model["layers"] // pipeline_parallel * gpt_layer(h, tensor_parallel)

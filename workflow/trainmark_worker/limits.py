@@ -13,8 +13,7 @@ import ctypes
 import os
 import resource
 import signal
-import sys
-from typing import Dict, Optional
+from typing import Optional
 
 import torch
 

@@ -104,11 +104,11 @@ class Load:
     def stop(self) -> Dict[str, Any]:
         elapsed = time.monotonic() - self.begin[0]
         foreign = (_busy_seconds() - self.begin[1]) - (_own_seconds() - self.begin[2])
-        capacity = elapsed * (os.cpu_count() or 1)
+        capacity = max(elapsed, 1e-9) * (os.cpu_count() or 1)
         return {
             "before": self.before,
             "after": list(os.getloadavg()),
-            "foreign_cpu_percent": round(100 * max(0.0, foreign) / capacity, 1) if capacity else None,
+            "foreign_cpu_percent": round(100 * max(0.0, foreign) / capacity, 1),
         }
 
 

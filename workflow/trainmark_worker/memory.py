@@ -2,13 +2,51 @@
 
 CPU: torch.profiler's `[memory]` events (every allocation and release of torch's allocator), as a
 running sum. GPU: the caching allocator's own counters.
+
+The profiler sees the threads that it was started in and autograd's. A buffer that one of gloo's
+threads releases would seem to stay alive; but two living blocks cannot share an address, so a new
+block ends every one that it overlaps.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict
+import bisect
+from typing import Any, Dict, Iterable, List, Tuple
 
 import torch
+
+
+class LiveBlocks:
+    """The living blocks of memory, from allocations and those releases that were seen."""
+
+    def __init__(self):
+        self.starts: List[int] = []  # sorted
+        self.sizes: Dict[int, int] = {}
+        self.now = self.peak = 0
+
+    def event(self, address: int, size: int) -> None:
+        """An allocation, or, with a negative size, a release."""
+        if size < 0:
+            self._end(address)
+            return
+        place = bisect.bisect_left(self.starts, address)
+        if place and self._reaches(self.starts[place - 1]) > address:
+            self._end(self.starts[place - 1])
+            place -= 1
+        while place < len(self.starts) and self.starts[place] < address + size:
+            self._end(self.starts[place])
+        self.starts.insert(place, address)
+        self.sizes[address] = size
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+    def _reaches(self, address: int) -> int:
+        return address + self.sizes[address]
+
+    def _end(self, address: int) -> None:
+        if address in self.sizes:  # else it was there before the profiler
+            self.now -= self.sizes.pop(address)
+            del self.starts[bisect.bisect_left(self.starts, address)]
 
 
 class CpuMemory:
@@ -22,20 +60,56 @@ class CpuMemory:
 
     def stop(self) -> Dict[str, Any]:
         self.profile.__exit__(None, None, None)
-        now = peak = 0
-        for _, size in sorted(map(_time_and_size, self._events()), key=lambda event: event[0]):
-            now += size
-            peak = max(peak, now)
-        return {"peak_allocated_bytes": peak, "steady_bytes": now, "peak_reserved_bytes": None}
+        results = self.profile.profiler.kineto_results
+        blocks = LiveBlocks()
+        for _, address, size in sorted(_events(results)):
+            blocks.event(address, size)
+        return {
+            "peak_allocated_bytes": blocks.peak,
+            "steady_bytes": blocks.now,
+            "peak_reserved_bytes": None,
+        }
 
-    def _events(self):
-        events = self.profile.profiler.kineto_results.events()
-        return (event for event in events if event.name() == "[memory]")
+
+def _events(results) -> Iterable[Tuple[int, int, int]]:
+    """(time, address, bytes). torch 1.12 tells no address: there each block gets its own."""
+    tree = getattr(results, "experimental_event_tree", list)()
+    found = [e for e in _walk(tree) if hasattr(getattr(e, "extra_fields", None), "alloc_size")]
+    if found and hasattr(found[0].extra_fields, "ptr"):
+        for event in found:
+            fields = event.extra_fields
+            yield event.start_time_ns, fields.ptr, fields.alloc_size
+    else:
+        yield from _without_addresses(results)
 
 
-def _time_and_size(event):
-    """Nanoseconds (microseconds before torch 2.4) and bytes; a negative size is a release."""
-    return (event.start_ns() if hasattr(event, "start_ns") else event.start_us()), event.nbytes()
+def _walk(events):
+    stack = list(events)
+    while stack:
+        event = stack.pop()
+        stack.extend(event.children)
+        yield event
+
+
+def _without_addresses(results) -> Iterable[Tuple[int, int, int]]:
+    """A release ends the latest living block of its size."""
+    living: Dict[int, List[int]] = {}
+    address = 0
+    memory = [event for event in results.events() if event.name() == "[memory]"]
+    for event in sorted(memory, key=_time):
+        size = event.nbytes()
+        blocks = living.setdefault(abs(size), [])
+        if size > 0:
+            blocks.append(address)
+            yield _time(event), address, size
+            address += size
+        elif blocks:
+            yield _time(event), blocks.pop(), size
+
+
+def _time(event) -> int:
+    """Microseconds before torch 2.4."""
+    return event.start_ns() if hasattr(event, "start_ns") else event.start_us()
 
 
 class CudaMemory:

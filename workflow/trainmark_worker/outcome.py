@@ -28,7 +28,7 @@ PEER_MESSAGES = (
 
 
 class Unsupported(Exception):
-    """This row cannot exist here; the message says why, in the framework's words where it has any."""
+    """This row cannot exist here; the message says why, if possible in the framework's words."""
 
 
 def is_out_of_memory(message: str) -> bool:

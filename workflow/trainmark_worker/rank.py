@@ -1,4 +1,4 @@
-"""One rank of one run. Forked by the zygote on a CPU; `python -m trainmark_worker.rank` under torchrun.
+"""One rank of one run: forked by the zygote, or `python -m trainmark_worker.rank` under torchrun.
 
 A rank leaves in the run's folder: `events.jsonl` lines, `report.<rank>.json` at its end.
 """
@@ -40,7 +40,7 @@ def prepare(runs) -> None:
 
 
 def run_rank(run: Dict[str, Any], folder: Path) -> int:
-    """Train; report success or failure. Reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_* as torchrun sets."""
+    """Train; report success or failure. RANK, WORLD_SIZE, ... are set as torchrun does."""
     from . import limits
     from .train import Position
 

@@ -5,7 +5,6 @@
 
 import torch
 import torch.distributed as dist
-
 from trainmark_worker import strategies
 
 #: Calls of torch.distributed, and how many bytes of the payload each moves per rank and peer.

@@ -1,4 +1,4 @@
-"""gloo of torch 1.12 lacks collectives: reduce_scatter, the `_base` forms, AVG, and all of bfloat16.
+"""gloo of torch 1.12 lacks collectives: reduce_scatter, `_base` forms, AVG, and all of bfloat16.
 
 fairscale's FSDP and DeepSpeed's ZeRO need the first three; half weights and tensor parallelism
 under autocast need bfloat16. Written here with all_reduce in fp32 and with copies that travel as

@@ -68,7 +68,7 @@ def _cpu_autocast_dtype() -> torch.dtype:
 
 
 def _autocast_linear() -> None:
-    """The backward pass runs under the autocast of its forward pass, as custom_bwd does for CUDA."""
+    """The backward pass runs under the autocast of its forward, as custom_bwd does for CUDA."""
     from megatron.core.tensor_parallel import layers
 
     linear = layers.LinearWithGradAccumulationAndAsyncCommunication

@@ -1,0 +1,70 @@
+"""ONNX Runtime: ORTModule trains the exported graph; gradients are reduced by DDP."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from .. import compat, precision
+from ..outcome import Unsupported
+from . import base
+
+# ORT's CPU provider has no bfloat16 kernels. In float16 it runs, but multiplies matrices in fp32.
+EMULATED = "emulated_float16_on_cpu"
+
+
+class Strategy(base.Strategy):
+    checked = False
+
+    @classmethod
+    def prepare(cls, spec):
+        from ..compat import onnxruntime as shim
+
+        shim.install(spec["threads_per_rank"])
+        from onnxruntime.training.ortmodule import ORTModule  # noqa: F401
+
+    def check(self):
+        if self.device.type == "cuda":
+            import onnxruntime
+
+            if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+                raise Unsupported("ONNX Runtime offers no CUDAExecutionProvider here")
+
+    def shard(self, model, workload):
+        from onnxruntime.training.ortmodule import ORTModule
+
+        self.optimizer = self.torch_optimizer(model.parameters())
+        self.ort = ORTModule(model)
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        self.model = self.ort
+        if self.ranks > 1:
+            self.model = DistributedDataParallel(self.ort, device_ids=ids)
+
+    def autocast(self):
+        if precision.is_mixed(self.spec) and self.emulated:
+            return torch.autocast("cpu", dtype=torch.float16)
+        return super().autocast()
+
+    @property
+    def emulated(self):
+        return compat.on_cpu() and precision.is_mixed(self.spec)
+
+    def step(self, batches, position):
+        loss = super().step(batches, position)
+        if not self.checked:
+            self.refuse_fallback()
+        return loss
+
+    def refuse_fallback(self):
+        """After the first step: the graph really ran in ORT's training agent."""
+        manager = self.ort._torch_module._execution_manager(True)
+        agent = type(getattr(manager, "_execution_agent", None)).__name__
+        if agent != "TrainingAgent":
+            raise RuntimeError(f"ORTModule did not train in ONNX Runtime (agent: {agent})")
+        self.checked = True
+
+    def dtypes(self):
+        found = super().dtypes()
+        if self.emulated:
+            found.update(compute="float32", note=EMULATED)
+        return found
