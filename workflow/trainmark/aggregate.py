@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from trainmark import records, statistics
 from trainmark.canonical import digest
 from trainmark.errors import UserError
@@ -100,42 +98,42 @@ class Aggregator:
         """Look up every wanted run of a row."""
         folder = self.folder / plan["table"] / plan["row"]
         found = FoundRow(plan, [])
+        failed = _failed_attempts(folder, {run["key"] for run in plan["runs"]})
         for run, spec in _runs(plan, folder):
             entry = Found(run, spec)
+            attempts = failed.get((run.key, run.name), [])
+            entry.failed_attempts = len(attempts)
             entry.record = self._record(run, folder, found)
-            entry.failed_attempts = len(run.failed_paths(folder)) if folder.is_dir() else 0
             if entry.record:
-                entry.file = self._name(run.path(folder))
-            elif entry.failed_attempts:
-                self._last_failure(entry, folder, found)
+                entry.file = f"{plan['table']}/{plan['row']}/{run.key}/{run.name}.json"
+            else:
+                self._last_failure(entry, attempts, found)
             found.runs.append(entry)
         return found
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.folder).as_posix()
-
     def _record(self, run: Run, folder: Path, found: FoundRow) -> Record | None:
+        plan = found.plan
         try:
-            raw = records.load_run(run, folder, found.plan["table"], found.plan["row"])
-            return validated(raw, run.path(folder)) if raw is not None else None
+            raw = records.load_run(run, folder, plan["table"], plan["row"])
         except InvalidRecord as error:
             found.invalid.append(self._relative(str(error)))
-        except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
-            name = self._name(run.path(folder))
-            found.invalid.append(f"{name}: is not shaped like a record ({error})")
-        return None
+            return None
+        return Record.model_validate(raw) if raw is not None else None
 
     def _relative(self, message: str) -> str:
         return message.replace(f"{self.folder}/", "")
 
-    def _last_failure(self, entry: Found, folder: Path, found: FoundRow) -> None:
-        for path in reversed(entry.run.failed_paths(folder)):
+    def _last_failure(self, entry: Found, attempts: list[Path], found: FoundRow) -> None:
+        plan = found.plan
+        for path in reversed(attempts):
             try:
-                raw = records.load(path, found.plan["table"], found.plan["row"])
-                entry.record, entry.file = validated(raw, path), self._name(path)
-                return
-            except (InvalidRecord, AttributeError, KeyError, TypeError, ValueError) as error:
+                raw = records.load(path, plan["table"], plan["row"])
+            except InvalidRecord as error:
                 found.invalid.append(self._relative(str(error)))
+                continue
+            entry.record = Record.model_validate(raw)
+            entry.file = path.relative_to(self.folder).as_posix()
+            return
 
     def _row(self, found: FoundRow, environments: Environments) -> Row:
         plan = found.plan
@@ -241,7 +239,7 @@ class Aggregator:
         for path in sorted(folder.glob("*/*.json")):
             try:
                 old = records.load(path, plan["table"], plan["row"])
-            except (InvalidRecord, AttributeError, KeyError, TypeError, ValueError):
+            except InvalidRecord:
                 continue
             new = wanted.get(old["purpose"])
             if new is None or old["key"] == new["key"]:
@@ -308,22 +306,13 @@ def read_plans(folder: Path) -> list[Plan]:
         raise UserError(f"{folder}: a plan there cannot be read ({error}); remove it") from None
 
 
-def validated(raw: dict[str, Any], path: Path) -> Record:
-    """A typed record, or InvalidRecord with the first fault."""
-    try:
-        record = Record.model_validate(raw)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(str(part) for part in fault["loc"])
-        raise InvalidRecord(f"{path}: {where}: {fault['msg'].lower()}") from None
-    if record.outcome != "ok":
-        return record
-    if record.purpose == "memory" and record.memory is None:
-        raise InvalidRecord(f"{path}: an ok memory run without a peak")
-    rate = record.metrics.samples_per_second if record.metrics else None
-    if record.purpose == "throughput" and not (rate and rate > 0):
-        raise InvalidRecord(f"{path}: an ok throughput run without samples per second")
-    return record
+def _failed_attempts(folder: Path, keys: set[str]) -> dict[tuple[str, str], list[Path]]:
+    """Failed attempts by key and run, oldest first (their names carry the time)."""
+    found: dict[tuple[str, str], list[Path]] = {}
+    for key in keys:
+        for path in sorted((folder / key / "failed").glob("*.json")):
+            found.setdefault((key, path.name.split(".")[0]), []).append(path)
+    return found
 
 
 def worst(outcomes: Iterable[str | None]) -> Any:
