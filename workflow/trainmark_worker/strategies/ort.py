@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
@@ -24,11 +26,9 @@ class Strategy(base.Strategy):
         from onnxruntime.training.ortmodule import ORTModule  # noqa: F401
 
     def check(self):
-        if self.device.type == "cuda":
-            import onnxruntime
-
-            if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-                raise Unsupported("ONNX Runtime offers no CUDAExecutionProvider here")
+        reason = why_no_cuda() if self.device.type == "cuda" else None
+        if reason:
+            raise Unsupported(reason)
 
     def shard(self, model, workload):
         from onnxruntime.training.ortmodule import ORTModule
@@ -68,3 +68,22 @@ class Strategy(base.Strategy):
         if self.emulated:
             found.update(compute="float32", note=EMULATED)
         return found
+
+
+def why_no_cuda():
+    """Why ORTModule cannot train on a GPU here, or None. The provider alone says too little:
+    version 1.12 offers it also where its libraries are missing, and says so in a variable only."""
+    import onnxruntime
+
+    from ..compat.build_ort_extension import extensions_folder
+
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        return "ONNX Runtime offers no CUDAExecutionProvider here"
+    if os.environ.get("ORT_CUDA_UNAVAILABLE"):
+        return (
+            "ONNX Runtime's CUDA provider does not find its CUDA and cuDNN libraries; "
+            "they have to come with the base image (docker/README.md)"
+        )
+    if not list(extensions_folder().glob("torch_gpu_allocator*.so")):
+        return "ONNX Runtime's GPU extension is not built; the base image has no nvcc"
+    return None
