@@ -11,9 +11,12 @@ block ends every one that it overlaps.
 from __future__ import annotations
 
 import bisect
-from typing import Any, Dict, Iterable, List, Tuple
+import threading
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
+
+SAMPLE_SECONDS = 0.001
 
 
 class LiveBlocks:
@@ -49,7 +52,22 @@ class LiveBlocks:
             del self.starts[bisect.bisect_left(self.starts, address)]
 
 
-class CpuMemory:
+class Meter:
+    """Between start and stop; `after_first_step` may forget what came before."""
+
+    method: Optional[str] = None
+
+    def start(self) -> None:
+        pass
+
+    def after_first_step(self) -> None:
+        pass
+
+    def stop(self) -> Optional[Dict[str, Any]]:
+        return None
+
+
+class CpuMemory(Meter):
     method = "torch.profiler"
 
     def start(self) -> None:
@@ -112,7 +130,46 @@ def _time(event) -> int:
     return event.start_ns() if hasattr(event, "start_ns") else event.start_us()
 
 
-class CudaMemory:
+class ResidentMemory(Meter):
+    """Growth of a rank's private resident memory (RssAnon), sampled, from after the first step.
+
+    For workloads of which some row allocates outside torch (ONNX Runtime's arena), where torch's
+    profiler would see only half. The first step is left out because it exports the graph.
+    """
+
+    method = "resident"
+
+    def start(self) -> None:
+        self.floor = self.peak = resident_bytes()
+        self.stopping = threading.Event()
+        self.sampler = threading.Thread(target=self._sample, daemon=True)
+        self.sampler.start()
+
+    def _sample(self) -> None:
+        while not self.stopping.wait(SAMPLE_SECONDS):
+            self.peak = max(self.peak, resident_bytes())
+
+    def after_first_step(self) -> None:
+        self.peak = resident_bytes()
+
+    def stop(self) -> Dict[str, Any]:
+        self.stopping.set()
+        self.sampler.join()
+        return {
+            "peak_allocated_bytes": self.peak - self.floor,
+            "steady_bytes": resident_bytes() - self.floor,
+            "peak_reserved_bytes": None,
+        }
+
+
+def resident_bytes() -> int:
+    """Private resident memory of this process (RssAnon of /proc/self/status)."""
+    with open("/proc/self/status", "rb") as status:
+        line = next(line for line in status if line.startswith(b"RssAnon:"))
+    return int(line.split()[1]) * 1024
+
+
+class CudaMemory(Meter):
     method = "torch.cuda"
 
     def __init__(self, device: torch.device):
@@ -130,19 +187,13 @@ class CudaMemory:
         }
 
 
-class NoMemory:
-    """The CPU profiler slows training down: it runs in memory runs only."""
-
-    method = None
-
-    def start(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        return None
+class NoMemory(Meter):
+    """The CPU meters slow training down: they run in memory runs only."""
 
 
-def memory_meter(purpose: str, device: torch.device):
+def memory_meter(purpose: str, device: torch.device, workload):
     if device.type == "cuda":
         return CudaMemory(device)
-    return CpuMemory() if purpose == "memory" else NoMemory()
+    if purpose != "memory":
+        return NoMemory()
+    return ResidentMemory() if workload.ALLOCATES_OUTSIDE_TORCH else CpuMemory()

@@ -11,6 +11,7 @@ from ..data import integers
 from ..weights import initialise
 from ._bert import bert_config, enable_checkpointing
 
+ALLOCATES_OUTSIDE_TORCH = False
 ARRAYS = (
     "input_ids",
     "token_type_ids",

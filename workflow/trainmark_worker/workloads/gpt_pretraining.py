@@ -10,6 +10,7 @@ from ..data import integers
 from ..models.gpt import GPT
 from ..weights import initialise
 
+ALLOCATES_OUTSIDE_TORCH = False
 ARRAYS = ("tokens",)
 
 
