@@ -123,6 +123,21 @@ def test_a_container_is_killed_by_name(engine: Engine, built: dict[str, Any]) ->
         process.wait()
 
 
+def test_onnx_runtime_tells_why_it_cannot_use_a_gpu(engine: Engine, built: dict[str, Any]) -> None:
+    if all(built["versions"]["cuda_libraries"].values()):
+        pytest.skip("this base brings the CUDA libraries")
+    workflow = str(ROOT / "workflow")
+    code = "from trainmark_worker.strategies.ort import why_no_cuda; print(why_no_cuda())"
+    output = run(
+        engine,
+        built,
+        f'python3 -W ignore -c "{code}"',
+        mounts=[Mount(workflow)],
+        env={"PYTHONPATH": workflow},
+    )
+    assert "does not find its CUDA and cuDNN libraries" in output
+
+
 # --- faults ---
 
 

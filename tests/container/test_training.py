@@ -25,6 +25,10 @@ MODERN = {
         6.991532, 6.939572, 6.925087, 6.818018, 6.8042,
         6.80929, 6.82716, 6.775573, 6.460296, 6.485633,
     ],
+    "bert-finetuning": [
+        0.683192, 0.745294, 0.682236, 0.674423, 0.661436,
+        0.710653, 0.703876, 0.733646, 0.653165, 0.714892,
+    ],
 }  # fmt: skip
 
 
@@ -140,6 +144,7 @@ def difference(record: dict[str, Any], expected: list[float]) -> float:
     ("strategy", "workload", "layout"),
     [
         ("ddp", "bert-pretraining", {}),
+        ("ort", "bert-finetuning", {}),
         ("sdp", "gpt-pretraining", {}),
         ("fsdp", "gpt-pretraining", {}),
         ("zero3", "gpt-pretraining", {}),
@@ -155,7 +160,9 @@ def test_frameworks_train_as_the_modern_line_does(
     workload: str,
     layout: dict[str, int],
 ) -> None:
-    specs = [spec(workload, p, strategy, **layout) for p in ("parity", "parity_mixed")]
+    # torch 1.12 autocasts a CPU to bfloat16 only, and ONNX Runtime's CPU provider has none
+    purposes = ["parity"] if strategy == "ort" else ["parity", "parity_mixed"]
+    specs = [spec(workload, purpose, strategy, **layout) for purpose in purposes]
     for record in train(built, data, tmp_path / "out", specs):
         assert difference(record, MODERN[workload]) < TOLERANCE[record["purpose"]]
         assert record["environment"]["packages"]["torch"].startswith("1.12.1")
