@@ -340,8 +340,8 @@ def reason(row: Row) -> str | None:
         return (
             f"{name}: losses differ by {parity.max_difference:.2g}, more than {parity.tolerance:g}"
         )
-    if row.state == "missing":
-        return f"not measured yet: {', '.join(row.missing_runs)}"
+    if row.state == "missing" and row.outcome is not None:
+        return f"incomplete, without {', '.join(row.missing_runs)}"
     return None
 
 

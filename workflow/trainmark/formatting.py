@@ -123,13 +123,17 @@ _HIDDEN = {
 }  # fmt: skip
 
 
-def visible(text: str, limit: int = 6000) -> str:
-    """Captured text made safe to show: no control or direction characters, the end kept if cut."""
+def visible(text: str, limit: int = 6000, keep: str = "end") -> str:
+    """Captured text made safe to show: no control or direction characters.
+
+    What is too long is cut: of a traceback the `end` is kept, of a message the `start`.
+    """
     import re
 
     text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]", "", text.replace("\r\n", "\n"))
     if len(text) > limit:
-        text = f"[… {len(text) - limit:,}]\n{text[-limit:]}"
+        cut = f"[… {len(text) - limit:,}]"
+        text = f"{cut}\n{text[-limit:]}" if keep == "end" else f"{text[:limit]} {cut}"
     return "".join(
         f"<U+{ord(char):04X}>" if ord(char) in _HIDDEN or ord(char) & 0xFFFE == 0xFFFE else char
         for char in text.replace("\r", "\n")

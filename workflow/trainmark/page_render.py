@@ -24,7 +24,7 @@ def render(page: Page, report: Path, out: Path) -> None:
         views[language] = (text, page_view.build(page, text))
     _clean(out)
     style = _minified((report / "static" / "trainmark.css").read_text(encoding="utf-8"))
-    script = _without_blank_lines((report / "static" / "page.js").read_text(encoding="utf-8"))
+    script = _without_blank_lines((report / "static" / "page.js").read_text("utf-8")).strip()
     names = [{"code": code, "name": _native_name(code)} for code in page.languages]
     for language, (text, view) in views.items():
         shared = {
@@ -94,7 +94,7 @@ def _write_language(environment: Environment, shared: dict[str, Any], folder: Pa
 def _write_index(report: Path, out: Path, names: list[dict[str, str]], style: str) -> None:
     from markupsafe import Markup
 
-    script = _without_blank_lines((report / "static" / "choose.js").read_text(encoding="utf-8"))
+    script = _without_blank_lines((report / "static" / "choose.js").read_text("utf-8")).strip()
     environment = Environment(
         loader=FileSystemLoader(report / "templates"), autoescape=True, undefined=StrictUndefined
     )

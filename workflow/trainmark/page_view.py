@@ -215,6 +215,9 @@ def _cost(context: TableContext, what: str, change: float | None) -> str:
 
 def _table(context: TableContext) -> View:
     table, text = context.data.table, context.text
+    remarks = [
+        row_view.remarks(row, context.title(row), text, table.spread_limit) for row in table.rows
+    ]
     return {
         "id": table.table,
         "anchor": context.anchor,
@@ -223,11 +226,7 @@ def _table(context: TableContext) -> View:
         "caption": _caption(context),
         "rows": row_view.rows(table, context.titles[table.table], text),
         "sentences": context.narrator.tell(context.data.findings),
-        "remarks": [
-            remark
-            for row in table.rows
-            for remark in row_view.remarks(row, context.title(row), text, table.spread_limit)
-        ],
+        "remarks": list(filter(None, remarks)),
         "charts": charts(context),
         "published": comparison(context),
         "notes": [

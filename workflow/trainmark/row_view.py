@@ -97,20 +97,16 @@ def _marks(row: Row, text: Messages) -> Iterator[str]:
 # --- remarks --------------------------------------------------------------------------------------
 
 
-def remarks(row: Row, title: str, text: Messages, spread_limit: float) -> Iterator[View]:
-    """Everything about a row that a reader must know beside its numbers."""
-    for message, quote in _remarks(row, text, spread_limit):
-        view: View = {"title": title, "text": message, "quote": quote, "traceback": None}
-        if (
-            row.cause
-            and row.cause.traceback
-            and row.outcome not in (None, "ok")
-            and quote is not None
-        ):
-            view["traceback"] = fmt.visible(row.cause.traceback)
-            view["traceback_title"] = _where(row, text)
-            quote = None
-        yield view
+def remarks(row: Row, title: str, text: Messages, spread_limit: float) -> View | None:
+    """Everything about a row that a reader must know beside its numbers; None if nothing."""
+    parts = [{"text": told, "quote": quote} for told, quote in _remarks(row, text, spread_limit)]
+    if not parts:
+        return None
+    view: View = {"title": title, "parts": parts, "traceback": None}
+    if row.cause and row.cause.traceback and row.outcome not in (None, "ok"):
+        view["traceback"] = fmt.visible(row.cause.traceback)
+        view["traceback_title"] = _where(row, text)
+    return view
 
 
 def _where(row: Row, text: Messages) -> str:
@@ -119,7 +115,7 @@ def _where(row: Row, text: Messages) -> str:
     if cause and cause.rank is not None:
         details.append(text.gettext("rank %(rank)s") % {"rank": cause.rank})
     if cause and cause.phase:
-        details.append(fmt.visible(cause.phase, 40))
+        details.append(fmt.visible(cause.phase, 40, "start"))
     if cause and cause.step is not None:
         details.append(text.gettext("step %(step)s") % {"step": cause.step})
     name = text.gettext("Captured traceback")
@@ -164,7 +160,7 @@ def _remarks(row: Row, text: Messages, limit: float) -> Iterator[tuple[str, str 
         known = DTYPE_NOTES.get(row.dtypes.note)
         yield (say(known), None) if known else (say("on data types:"), row.dtypes.note)
     for message in row.invalid[:5]:
-        yield say("a file that does not count as a record:"), fmt.visible(message, 300)
+        yield say("a file that does not count as a record:"), fmt.visible(message, 300, "start")
 
 
 def _outcome(row: Row, text: Messages) -> Iterator[tuple[str, str | None]]:
@@ -189,16 +185,17 @@ def _outcome(row: Row, text: Messages) -> Iterator[tuple[str, str | None]]:
     cause = row.cause
     parts = [cause.type, cause.message] if cause else []
     quote = ": ".join(part for part in parts if part) or row.unsupported or ""
-    yield words[row.outcome], fmt.visible(" ".join(quote.split()), 400)
+    yield words[row.outcome], fmt.visible(" ".join(quote.split()), 400, "start")
 
 
 def _parity_remarks(row: Row, text: Messages) -> Iterator[tuple[str, str | None]]:
-    for parity in (row.parity, row.parity_mixed):
-        if parity is None or parity.passed:
+    checks = [parity for parity in (row.parity, row.parity_mixed) if parity]
+    if any(parity.passed is None for parity in checks):
+        yield text.gettext("parity is not checked yet: the reference run is missing."), None
+    for parity in checks:
+        if parity.passed is not False:
             continue
-        if parity.passed is None:
-            yield text.gettext("parity is not checked yet: the reference run is missing."), None
-        elif parity.max_difference is None:
+        if parity.max_difference is None:
             yield (
                 text.gettext(
                     "parity failed: the run has another number of steps than its reference."

@@ -104,7 +104,7 @@ def machine_name(machine: MachinePage, text: Messages) -> str:
     name = fmt.visible(found.cpu_model or "CPU", 80)
     if not found.cores:
         return name
-    return text.gettext("%(cpu)s with %(n)s cores") % {"cpu": name, "n": found.cores}
+    return text.gettext("%(cpu)s (%(n)s cores)") % {"cpu": name, "n": found.cores}
 
 
 def machine_facts(machine: MachinePage, text: Messages) -> Facts:
