@@ -28,6 +28,8 @@ rule report:
     default_target: True
     input:
         PAGES,
+        TABLE_FILES,
+        [] if RECORD_SETS else SUMMARIES,
     message:
         f"the page: {', '.join(PAGES)}"
     params:
@@ -45,7 +47,8 @@ rule status:
 
 rule check:
     input:
-        expand(f"{RESULTS}/tables/{{table}}.json", table=TABLES),
+        TABLE_FILES,
+        [] if RECORD_SETS else SUMMARIES,
     message:
         "checking that everything may be published"
     shell:

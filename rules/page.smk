@@ -19,9 +19,12 @@ def files_below(*folders):
     )
 
 
+TABLE_FILES = [] if RECORD_SETS else expand(f"{RESULTS}/tables/{{table}}.json", table=TABLES)
+
+
 rule page:
     input:
-        [] if RECORD_SETS else expand(f"{RESULTS}/tables/{{table}}.json", table=TABLES),
+        TABLE_FILES,
         files_below(*RECORD_SETS),
         files_below("report", "config/published", "workflow/trainmark"),
     output:

@@ -40,7 +40,9 @@ def steps(checkout: Checkout, number: int) -> None:
 
 def assert_told(output: str, row: str, *words: str) -> None:
     """The verdict names the row, the cause and the log, in one line, without a traceback."""
-    line = next(line for line in output.splitlines() if line.startswith(f"{row}: "))
+    line = next(
+        line for line in output.splitlines() if line.startswith(f"{row}: ") and "; log: " in line
+    )
     for word in (*words, f"log: results/cpu/logs/{row.replace('/', '-')}.log"):
         assert word in line, output[-3000:]
 
