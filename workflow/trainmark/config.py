@@ -45,8 +45,8 @@ class Container(Strict):
     )
     base: str = Field(
         "auto",
-        description="base image: a reference by digest, 'packages' (built with mmdebstrap), or "
-        "'auto' (the public bullseye image, or packages where no registry answers)",
+        description="base image: a reference by digest, 'packages' (Debian bullseye made with "
+        "mmdebstrap), or 'auto' (packages where mmdebstrap is installed, else the public image)",
     )
     image: str | None = Field(
         None, description="use this ready image (reference by digest, or an OCI archive)"
@@ -279,7 +279,7 @@ def load(root: Path, overrides: dict[str, Any] | None = None) -> Config:
     """Read and validate config/ below `root`, with `--config` overrides on top of config.yaml."""
     faults: list[str] = []
     settings_path = root / "config" / "config.yaml"
-    values = _merge(read_yaml(settings_path), overrides or {})
+    values = _merge(read_yaml(settings_path), _typed(overrides or {}))
     settings: Settings | None = _parse(
         Settings, "config/config.yaml or --config", values, faults
     )
@@ -301,6 +301,15 @@ def _read(root: Path, name: str, model: type[BaseModel], faults: list[str]) -> A
     except UserError as error:
         faults.append(str(error).replace(f"{root}/", ""))
         return None
+
+
+def _typed(overrides: dict[str, Any]) -> dict[str, Any]:
+    """Snakemake hands over `--config draft=true` as a text; here it means what it means in YAML."""
+    words = {"true": True, "false": False, "null": None}
+    return {
+        key: words.get(value, value) if isinstance(value, str) else value
+        for key, value in overrides.items()
+    }
 
 
 def _merge(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
