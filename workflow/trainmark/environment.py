@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--hash", required=True, help="the hash of the lock (recorded)")
     parser.add_argument("--out", type=Path, required=True, help="environment.json to write")
     arguments = parser.parse_args(argv)
-    build(arguments.locks, arguments.hash, arguments.out)
+    build(arguments.locks.resolve(), arguments.hash, arguments.out)
     return 0
 
 
