@@ -42,6 +42,7 @@ onstart:
 
 if IN_MAIN_PROCESS:
     interrupt.forget_dead_pipeline(ROOT)
+    interrupt.correct_future_times(ROOT, ROOT / RESULTS)
     experiments.write(PLANS, ROOT)
     if MEASURE:
         experiments.find_missing(PLANS, ROOT, Path(RESULTS))

@@ -96,11 +96,16 @@ def log_of(checkout: Checkout, row: str) -> Path:
     return checkout.folder / f"results/cpu/logs/{row.replace('/', '-')}.log"
 
 
-def wait_for_step(checkout: Checkout, row: str, run: str, step: int = 1) -> None:
-    """Until the row's log says that this run has finished this step."""
-    log, text = log_of(checkout, row), f"{run} step {step}/"
+def wait_for_step(
+    checkout: Checkout, row: str, run: str, pipeline: subprocess.Popen[bytes] | None = None
+) -> None:
+    """Until the row's log says that this run has finished its first step."""
+    log, text = log_of(checkout, row), f"{run} step 1/"
 
     def reached() -> bool:
+        assert pipeline is None or pipeline.poll() is None, (
+            checkout.folder / "started.log"
+        ).read_text()
         return log.is_file() and text in log.read_text(encoding="utf-8", errors="replace")
 
     wait_for(reached, message=f"{row}: {text} never came")

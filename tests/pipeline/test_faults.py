@@ -176,7 +176,7 @@ def test_records_that_are_none(base, tmp_path):
         for name, (_, reason) in FAULTY_RECORDS.items():
             if name.split("/")[0] == row["id"]:
                 assert any(reason in text for text in row["invalid"]), (name, row["invalid"])
-    assert_marked(checkout, FP32, "未測定", "not measured")
+    assert_marked(checkout, FP32, "未測定", "not yet measured")
     result = checkout.snakemake("report")
     assert result.returncode == 0, result.stdout[-3000:]
     new = faults.measured_between(before, checkout.records())
@@ -340,12 +340,13 @@ def one_sentence(output: str, *words: str) -> None:
 def test_full_and_read_only_disks(base, tmp_path):
     checkout = checkout_of(base, tmp_path, results=False, repeats=2, retries=1)
     steps(checkout, 30)
+    checkout.edit("config/hardware/cpu.yaml", lambda h: h["preflight"].update(disk_gib=0))
     targets = ("mixed_precision_fp32", "mixed_precision_mixed")
     folder = checkout.folder / "results/cpu/records/mixed_precision/fp32"
     with faults.mounted(folder, "-t", "tmpfs", "-o", "size=60m", "none"):
         process = checkout.start(*targets)
         try:
-            faults.wait_for_step(checkout, FP32, "throughput-2")
+            faults.wait_for_step(checkout, FP32, "throughput-2", process)
             filler = fill(folder)
             assert process.wait(240) != 0
         finally:

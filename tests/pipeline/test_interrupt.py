@@ -28,7 +28,7 @@ def hurt(checkout: Checkout, run: str, how) -> tuple[int, dict]:
     """Start the pipeline, hurt it while `run` is going on; its exit status, what was kept."""
     process = checkout.start(TARGET)
     try:
-        faults.wait_for_step(checkout, ROW, run)
+        faults.wait_for_step(checkout, ROW, run, process)
         how(process)
         status = process.wait(120)
         faults.nothing_left(checkout)
@@ -106,7 +106,7 @@ def test_without_protection_processes_stay(base, tmp_path):
     )
     process = checkout.start(TARGET)
     try:
-        faults.wait_for_step(checkout, ROW, "throughput-1")
+        faults.wait_for_step(checkout, ROW, "throughput-1", process)
         process.send_signal(signal.SIGTERM)
         time.sleep(3)
         assert faults.launcher(checkout), "Snakemake's own SIGTERM handling ended the launcher"
