@@ -211,6 +211,14 @@ def aggregate(checkout: Checkout) -> int:
     return int(faults.row_of(checkout, "mixed_precision", "fp32")["n"])
 
 
+def test_a_record_that_cannot_be_written_leaves_no_half_file(tmp_path):
+    from trainmark_worker import records
+
+    with pytest.raises(ValueError):
+        records.write(tmp_path / "key/throughput-1.json", {"loss": float("nan")})
+    assert list(tmp_path.rglob("*.*")) == []
+
+
 # --- data, environment, clock ---------------------------------------------------------------------
 
 
@@ -311,6 +319,14 @@ def test_clock_that_was_wrong(base, tmp_path):
     record["metrics"]["samples_per_second"] = 98765.0
     path.write_text(json.dumps(record), encoding="utf-8")
     old = checkout.page("en")
+    for path in (checkout.folder / "results/cpu/rows").rglob("*.json"):
+        os.utime(path, (future, future))
+    line = "    interrupt.correct_future_times(ROOT, ROOT / RESULTS)\n"
+    faults.replace(checkout, "rules/common.smk", line, "")
+    without = checkout.snakemake("report")
+    assert without.returncode != 0 and "clock skew" in without.stdout
+    main = "if IN_MAIN_PROCESS:\n"
+    faults.replace(checkout, "rules/common.smk", main, main + line)
     assert checkout.snakemake("report").returncode == 0
     assert checkout.page("en") != old
 
@@ -391,7 +407,8 @@ def test_full_disk_while_data_is_prepared(base, tmp_path):
     with faults.mounted(data, "-t", "tmpfs", "-o", "size=64k", "none"):
         result = checkout.snakemake(*manifests)
         assert result.returncode != 0
-        one_sentence(result.stdout, "No space left on device")
+        one_sentence(result.stdout)
+        assert "No space left on device" in result.stdout or "is the disk full?" in result.stdout
         assert "Traceback" not in result.stdout
         assert not [path for path in data.rglob("*") if path.is_file()]
 
