@@ -1,7 +1,7 @@
 """Write the locked requirements beside the .in files: `make lock` (needs uv from PyPI).
 
-The modern line is split in three, because pip needs torch before it can build deepspeed and
-fairscale, and because the CUDA libraries are only wanted beside a CUDA build of torch.
+The modern line is split: pip needs torch before it can build deepspeed and fairscale; torch comes as
+a CPU build or as a CUDA build, and the CUDA libraries are only wanted beside the latter.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# torch's CPU build has the same version as PyPI's CUDA build but other files; both are accepted.
+# torch's CPU build is not on PyPI but on PyTorch's own index (or a mirror): {file tag: SHA-256}.
 TORCH_CPU_HASHES = {
-    "cp311": "sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",
+    "cp311-cp311-manylinux_2_28_x86_64": "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",
+    "cp312-cp312-manylinux_2_28_x86_64": "4ca4a9394b0c771238a4f73590fdbbc4debad85ed0fa63d026ae1b085da7d6e2",
 }
 BUILD_NEEDS = {
-    "torch", "numpy", "setuptools", "wheel", "ninja", "filelock", "sympy", "networkx", "jinja2",
+    "numpy", "setuptools", "wheel", "ninja", "filelock", "sympy", "networkx", "jinja2",
     "fsspec", "typing-extensions", "mpmath", "markupsafe",
 }  # fmt: skip
 CUDA_ONLY = re.compile(r"^(nvidia-|cuda-|triton)")
@@ -46,9 +47,12 @@ def main() -> None:
     for name in ("pipeline", "test"):
         write(f"{name}.txt", list(entries(compile_lock(name, "--universal")).values()))
     modern = entries(compile_lock("modern", "--python-platform", "x86_64-unknown-linux-gnu"))
-    cpu = "".join(f" \\\n    --hash={value}" for value in TORCH_CPU_HASHES.values())
-    modern["torch"] += cpu
-    write("modern-torch.txt", [text for name, text in modern.items() if name in BUILD_NEEDS])
+    version = re.match(r"torch==([^ ]+)", modern["torch"])
+    assert version
+    cpu = "".join(f" \\\n    --hash=sha256:{value}" for value in TORCH_CPU_HASHES.values())
+    write("modern-torch-cpu.txt", [f"torch=={version[1]}+cpu{cpu}"])
+    write("modern-torch-cuda.txt", [modern.pop("torch")])
+    write("modern-build.txt", [text for name, text in modern.items() if name in BUILD_NEEDS])
     write("modern-cuda.txt", [text for name, text in modern.items() if CUDA_ONLY.match(name)])
     rest = [n for n in modern if n not in BUILD_NEEDS and not CUDA_ONLY.match(n)]
     write("modern.txt", [modern[name] for name in rest])

@@ -10,7 +10,8 @@ rule training_environment:
     message:
         "building the training environment modern-{wildcards.hash} (once per lock, a few minutes)"
     shell:
-        "{TRAINMARK} environment --locks envs --hash {wildcards.hash} --out {output:q} 2>&1 | tee {log:q}"
+        "{TRAINMARK} environment --locks envs --hash {wildcards.hash}"
+        " --device {SETUP.hardware.device} --out {output:q} 2>&1 | tee {log:q}"
 
 
 rule environment:

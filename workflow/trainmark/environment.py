@@ -25,25 +25,25 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--locks", type=Path, required=True, help="the envs/ folder")
     parser.add_argument("--hash", required=True, help="the hash of the lock (recorded)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, required=True, help="environment.json to write")
     arguments = parser.parse_args(argv)
-    build(arguments.locks.resolve(), arguments.hash, arguments.out)
+    build(arguments.locks.resolve(), arguments.hash, arguments.device, arguments.out)
     return 0
 
 
-def build(locks: Path, hash_: str, stamp: Path) -> None:
+def build(locks: Path, hash_: str, device: str, stamp: Path) -> None:
     """Make the venv beside `stamp`, then write the stamp: half an environment has none."""
     started = time.monotonic()
     folder = stamp.parent.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     say(f"building the training environment {folder.name}")
-    say("  about 250 MB to download with torch's CPU build, 3 GB with its CUDA build (see README)")
+    say("  about 250 MB to download with torch's CPU build, 3 GB with its CUDA build")
     run([sys.executable, "-m", "venv", str(folder)], "making the virtual environment")
     python = folder / "bin" / "python"
-    install(python, locks / "modern-torch.txt", "torch and build tools")
-    if torch_cuda(python):
-        install(python, locks / "modern-cuda.txt", "CUDA libraries")
+    install(python, locks / "modern-build.txt", "build tools")
+    install_torch(python, locks, device)
     install(python, locks / "modern.txt", "transformers, DeepSpeed, fairscale, Megatron-core, ONNX Runtime")
     build_ort_extension(python, locks.parent / "workflow")
     run([str(python), "-m", "pip", "check"], "checking that all requirements agree", pip=True)
@@ -61,15 +61,17 @@ def install(python: Path, lock: Path, what: str) -> None:
     run(command, f"installing {what}", pip=True)
 
 
-def torch_cuda(python: Path) -> bool:
-    """Is the installed torch a CUDA build? Asked of its files: it cannot be imported yet."""
-    code = (
-        "import importlib.util, pathlib, runpy;"
-        "root = pathlib.Path(importlib.util.find_spec('torch').origin).parent;"
-        "print(runpy.run_path(str(root / 'version.py'))['cuda'] is not None)"
-    )
-    found = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
-    return found.stdout.strip() == "True"
+def install_torch(python: Path, locks: Path, device: str) -> None:
+    """For CPU ranks the small CPU build where an index has it, else the CUDA build."""
+    if device == "cpu":
+        try:
+            install(python, locks / "modern-torch-cpu.txt", "torch (CPU build, 200 MB)")
+            return
+        except UserError as error:
+            say(f"  no CPU build to be had: {str(error).splitlines()[-1]}")
+            say("  taking the CUDA build instead (3 GB); README: how to get the CPU build")
+    install(python, locks / "modern-torch-cuda.txt", "torch (CUDA build)")
+    install(python, locks / "modern-cuda.txt", "CUDA libraries")
 
 
 def build_ort_extension(python: Path, workflow: Path) -> None:
