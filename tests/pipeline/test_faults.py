@@ -90,7 +90,7 @@ class Tormentor(threading.Thread):
 def test_ranks_that_die_or_hang(base, tmp_path):
     checkout = checkout_of(base, tmp_path, results=False, repeats=5, retries=0)
     steps(checkout, 30)
-    checkout.edit("config/hardware/cpu.yaml", lambda h: h.update(time_limit_seconds=20))
+    checkout.edit("config/hardware/cpu.yaml", lambda h: h.update(time_limit_seconds=12))
     tormentor = Tormentor(checkout)
     tormentor.start()
     result = checkout.snakemake("report")
@@ -103,7 +103,7 @@ def test_ranks_that_die_or_hang(base, tmp_path):
     assert causes[1] == ("error", "rank 3 was ended by SIGKILL")
     assert causes[2] == ("error", "rank 2 was ended by SIGSEGV")
     assert causes[3] == ("error", "rank 1 was ended by SIGKILL")
-    assert causes[4][0] == "timeout" and "not finished within 20 s, after step" in causes[4][1]
+    assert causes[4][0] == "timeout" and "not finished within 12 s, after step" in causes[4][1]
     assert sorted(found) == [1, 2, 3, 4]
     assert found[1]["cause"]["type"] == "killed"  # without the kernel's evidence: not oom
     assert_told(result.stdout, FP32, "error", "was ended by SIG")
@@ -527,7 +527,7 @@ def test_adaptive_repeats_on_a_machine_that_others_use(base, tmp_path):
     records = checkout.records("mixed_precision/fp32/*/throughput-*.json").values()
     assert all(r["foreign_cpu_percent_before"] > 5 for r in records)
     assert all(r["load"]["foreign_cpu_percent"] > 5 for r in records)
-    for language, word in (("ja", "他のプロセス"), ("en", "other processes used")):
+    for language, word in (("ja", "ほかのプロセス"), ("en", "other processes used")):
         assert word in checkout.page(language)
     wide = checkout.snakemake("mixed_precision_fp32", measure="again", interval_limit=100)
     assert wide.returncode == 0, wide.stdout[-3000:]
