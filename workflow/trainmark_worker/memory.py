@@ -6,17 +6,19 @@ running sum. GPU: the caching allocator's own counters.
 The profiler sees the threads that it was started in and autograd's. A buffer that one of gloo's
 threads releases would seem to stay alive; but two living blocks cannot share an address, so a new
 block ends every one that it overlaps.
+
+What a framework allocates by itself on a CPU, torch does not see. There the peak is what torch
+holds between steps, plus the growth of resident memory within a step, which the kernel keeps.
+Measured in both ways, eager PyTorch differs by less than 2 % (tests/training/test_ort.py).
 """
 
 from __future__ import annotations
 
 import bisect
-import threading
+import gc
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
-
-SAMPLE_SECONDS = 0.001
 
 
 class LiveBlocks:
@@ -53,14 +55,17 @@ class LiveBlocks:
 
 
 class Meter:
-    """Between start and stop; `after_first_step` may forget what came before."""
+    """Between start and stop; the loop tells where each step begins and ends."""
 
     method: Optional[str] = None
 
     def start(self) -> None:
         pass
 
-    def after_first_step(self) -> None:
+    def begin_step(self) -> None:
+        pass
+
+    def end_step(self) -> None:
         pass
 
     def stop(self) -> Optional[Dict[str, Any]]:
@@ -130,42 +135,40 @@ def _time(event) -> int:
     return event.start_ns() if hasattr(event, "start_ns") else event.start_us()
 
 
-class ResidentMemory(Meter):
-    """Growth of a rank's private resident memory (RssAnon), sampled, from after the first step.
+class CpuMemoryOfOthers(CpuMemory):
+    """For frameworks with their own allocator: torch's steady memory and the growth within a step.
 
-    For workloads of which some row allocates outside torch (ONNX Runtime's arena), where torch's
-    profiler would see only half. The first step is left out because it exports the graph.
+    The first step is left out: it exports graphs and creates the optimizer's state. With the malloc
+    settings of startup.py, a tensor of 128 KiB or more comes from the kernel and goes back to it.
     """
 
-    method = "resident"
+    method = "torch.profiler+resident"
 
     def start(self) -> None:
-        self.floor = self.peak = resident_bytes()
-        self.stopping = threading.Event()
-        self.sampler = threading.Thread(target=self._sample, daemon=True)
-        self.sampler.start()
+        super().start()
+        self.steps = self.growth = 0
 
-    def _sample(self) -> None:
-        while not self.stopping.wait(SAMPLE_SECONDS):
-            self.peak = max(self.peak, resident_bytes())
+    def begin_step(self) -> None:
+        gc.collect()
+        with open("/proc/self/clear_refs", "w") as control:
+            control.write("5")  # proc(5): VmHWM, the highest resident size, starts again
+        self.before = _status_bytes("VmRSS")
 
-    def after_first_step(self) -> None:
-        self.peak = resident_bytes()
+    def end_step(self) -> None:
+        if self.steps:
+            self.growth = max(self.growth, _status_bytes("VmHWM") - self.before)
+        self.steps += 1
 
     def stop(self) -> Dict[str, Any]:
-        self.stopping.set()
-        self.sampler.join()
-        return {
-            "peak_allocated_bytes": self.peak - self.floor,
-            "steady_bytes": resident_bytes() - self.floor,
-            "peak_reserved_bytes": None,
-        }
+        found = super().stop()
+        if self.steps < 2:
+            raise ValueError("a memory run of this strategy needs two steps or more")
+        return {**found, "peak_allocated_bytes": found["steady_bytes"] + self.growth}
 
 
-def resident_bytes() -> int:
-    """Private resident memory of this process (RssAnon of /proc/self/status)."""
-    with open("/proc/self/status", "rb") as status:
-        line = next(line for line in status if line.startswith(b"RssAnon:"))
+def _status_bytes(name: str) -> int:
+    with open("/proc/self/status") as status:
+        line = next(line for line in status if line.startswith(name + ":"))
     return int(line.split()[1]) * 1024
 
 
@@ -191,9 +194,10 @@ class NoMemory(Meter):
     """The CPU meters slow training down: they run in memory runs only."""
 
 
-def memory_meter(purpose: str, device: torch.device, workload):
+def memory_meter(purpose: str, device: torch.device, outside_torch: bool = False) -> Meter:
+    """`outside_torch`: the strategy's framework has an allocator of its own on a CPU."""
     if device.type == "cuda":
         return CudaMemory(device)
     if purpose != "memory":
         return NoMemory()
-    return ResidentMemory() if workload.ALLOCATES_OUTSIDE_TORCH else CpuMemory()
+    return CpuMemoryOfOthers() if outside_torch else CpuMemory()

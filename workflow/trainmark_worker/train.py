@@ -31,7 +31,7 @@ def train(
     """Train one run on this rank; return its part of the measurement."""
     spec, device = run["spec"], strategy.device
     limit_memory(spec["memory_limit_mib"], device)
-    meter = memory_meter(spec["purpose"], device, workload)
+    meter = memory_meter(spec["purpose"], device, strategy.allocates_outside_torch)
     meter.start()
 
     position.enter("build")
@@ -55,12 +55,12 @@ def train(
         if step == warm_up:
             barrier(device)
             begin = time.perf_counter()
+        meter.begin_step()
         started = time.perf_counter()
         losses.append(strategy.step(batches.step(step), position).float())
         synchronise(device)
         seconds.append(time.perf_counter() - started)
-        if step == 0:
-            meter.after_first_step()
+        meter.end_step()
         on_step(step, steps, seconds[-1], losses[-1])
     barrier(device)
     wall_seconds = time.perf_counter() - begin

@@ -1,8 +1,8 @@
 """ORTModule of onnxruntime-training 1.19 (and 1.12) on a CPU, and on a newer torch than it knows.
 
 Without this: its import fails on torch >= 2.9 (private modules of the exporter have moved), exports
-go through dynamo and fail, NVTX calls raise in a CPU build of torch, the extension for custom
-autograd functions is missing, and its worker threads spin on the cores of the other ranks.
+go through dynamo and fail, NVTX calls raise in a CPU build of torch, its extensions are missing
+(the wheel has their sources only), and its threads spin on the cores of the other ranks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import sys
 import types
 
 import torch
+
+from . import ort_aten_operators
 
 MOVED = ("jit_utils", "_globals", "_type_utils")
 NEW_HOME = "torch.onnx._internal.torchscript_exporter"
@@ -30,8 +32,8 @@ def install(threads: int) -> None:
     if torch.version.cuda is None:
         torch.cuda.nvtx.range_push = lambda message: 0
         torch.cuda.nvtx.range_pop = lambda: 0
-    without_interop_extension()
-    quiet_session_threads(threads)
+    without_extensions()
+    fair_session(threads)
 
 
 def find_moved_modules() -> None:
@@ -63,27 +65,42 @@ def export_with_torchscript() -> None:
     torch.onnx.export = export
 
 
-def without_interop_extension() -> None:
-    """Imported always, used only for custom autograd functions, which are switched off."""
+def without_extensions() -> None:
+    """The one for ATen operators is replaced, the one for custom autograd functions is unused."""
     from .build_ort_extension import extensions_folder
 
-    if not list(extensions_folder().glob("torch_interop_utils*.so")):
+    folder = extensions_folder()
+    if not list(folder.glob("torch_interop_utils*.so")):
         sys.modules.setdefault(INTEROP, types.ModuleType(INTEROP))
+    if not list(folder.glob("aten_op_executor*.so")):
+        ort_aten_operators.install()
+        importlib.import_module("onnxruntime.training.ortmodule")
+        ort_aten_operators.accept()
 
 
-def quiet_session_threads(threads: int) -> None:
+_arena = True
+
+
+def without_arena() -> None:
+    """In a memory run: each tensor is allocated and released, instead of kept for the next step."""
+    global _arena
+    _arena = False
+
+
+def fair_session(threads: int) -> None:
     """As many threads as torch has, and none that spins while other ranks need the core."""
     from onnxruntime.training.ortmodule._graph_execution_manager import GraphExecutionManager
 
     original = GraphExecutionManager._get_session_config
-    if getattr(original, "quiet", False):
+    if getattr(original, "fair", False):
         return
 
     def session_config(self):
         options, providers, provider_options = original(self)
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.enable_cpu_mem_arena = _arena
         return options, providers, provider_options
 
-    session_config.quiet = True
+    session_config.fair = True
     GraphExecutionManager._get_session_config = session_config

@@ -25,6 +25,7 @@ class Strategy:
     """Data parallelism with whole models; other strategies override what they do otherwise."""
 
     shards = "nothing"
+    allocates_outside_torch = False  # on a CPU, where torch's profiler cannot see it
 
     def __init__(self, spec: Dict[str, Any], device: torch.device):
         self.spec, self.device = spec, device

@@ -7,7 +7,7 @@ import os
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import compat, precision
+from .. import precision
 from ..outcome import Unsupported
 from . import base
 
@@ -16,6 +16,7 @@ EMULATED = "emulated_float16_on_cpu"
 
 
 class Strategy(base.Strategy):
+    allocates_outside_torch = True
     checked = False
 
     @classmethod
@@ -31,23 +32,27 @@ class Strategy(base.Strategy):
             raise Unsupported(reason)
 
     def shard(self, model, workload):
-        from onnxruntime.training.ortmodule import ORTModule
+        from onnxruntime.training.ortmodule import DebugOptions, LogLevel, ORTModule
 
+        from ..compat import onnxruntime as shim
+
+        if self.spec["purpose"] == "memory":
+            shim.without_arena()
         self.optimizer = self.torch_optimizer(model.parameters())
-        self.ort = ORTModule(model)
+        self.ort = ORTModule(model, DebugOptions(log_level=LogLevel.ERROR))
         ids = [self.device.index] if self.device.type == "cuda" else None
         self.model = self.ort
         if self.ranks > 1:
             self.model = DistributedDataParallel(self.ort, device_ids=ids)
 
     def autocast(self):
-        if precision.is_mixed(self.spec) and self.emulated:
+        if self.emulated:
             return torch.autocast("cpu", dtype=torch.float16)
         return super().autocast()
 
     @property
     def emulated(self):
-        return compat.on_cpu() and precision.is_mixed(self.spec)
+        return self.device.type == "cpu" and precision.is_mixed(self.spec)
 
     def step(self, batches, position):
         loss = super().step(batches, position)

@@ -2,7 +2,6 @@
 
 A file defines, as functions of the module:
     ARRAYS                       names of the .npy files of the data folder
-    ALLOCATES_OUTSIDE_TORCH      whether some row of it hides memory from torch's profiler
     prepare(spec)                imports, once, before the ranks are forked
     build(spec) -> Module        initial weights set; `forward(**batch)` returns the mean loss, fp32
     blocks(model) -> ModuleList  the repeated layers, for strategies that wrap them one by one

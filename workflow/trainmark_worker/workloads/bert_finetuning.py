@@ -11,7 +11,6 @@ from ..data import integers
 from ..weights import initialise
 from ._bert import bert_config, enable_checkpointing
 
-ALLOCATES_OUTSIDE_TORCH = True  # ONNX Runtime has an arena of its own
 ARRAYS = ("input_ids", "attention_mask", "token_type_ids", "labels")
 
 

@@ -11,7 +11,6 @@ from ..data import integers
 from ..weights import initialise
 from ._bert import bert_config, enable_checkpointing
 
-ALLOCATES_OUTSIDE_TORCH = False
 ARRAYS = (
     "input_ids",
     "token_type_ids",

@@ -10,7 +10,6 @@ from ..data import integers
 from ..models.gpt import GPT
 from ..weights import initialise
 
-ALLOCATES_OUTSIDE_TORCH = False
 ARRAYS = ("tokens",)
 
 
