@@ -143,7 +143,7 @@ def _remarks(row: Row, text: Messages, limit: float) -> Iterator[tuple[str, str 
         yield (
             say("trained in %(precision)s instead, because this machine cannot do otherwise:")
             % {"precision": ((row.spec or {}).get("precision") or "").upper()},
-            row.stand_in,
+            say(row.stand_in) if row.stand_in in KNOWN_STAND_INS else row.stand_in,
         )
     spread = row.samples_per_second.relative_spread if row.samples_per_second else None
     if row.spread_exceeded and spread is not None:
@@ -159,6 +159,8 @@ def _remarks(row: Row, text: Messages, limit: float) -> Iterator[tuple[str, str 
     if row.dtypes and row.dtypes.note:
         known = DTYPE_NOTES.get(row.dtypes.note)
         yield (say(known), None) if known else (say("on data types:"), row.dtypes.note)
+    if row.memory_method in MEMORY_NOTES:
+        yield say(MEMORY_NOTES[row.memory_method]), None
     for message in row.invalid[:5]:
         yield say("a file that does not count as a record:"), fmt.visible(message, 300, "start")
 
@@ -260,6 +262,23 @@ DTYPE_NOTES = {
     "fsdp-half-compute": N_(
         "the sharded weights are kept in fp32 and cast to 16 bits for each layer's computation; "
         "autocast is not used."
+    ),
+    "emulated_float16_on_cpu": N_(
+        "the graph is cast to float16, but ONNX Runtime's CPU kernels multiply matrices in fp32: "
+        "the arithmetic is emulated, and the time says nothing about 16-bit speed."
+    ),
+}
+# Reasons of the shipped hardware profiles, so that they have translations.
+KNOWN_STAND_INS = (
+    N_(
+        "no half precision, because torch 1.12 autocasts a CPU to bfloat16 only and ONNX Runtime "
+        "has no kernels for it"
+    ),
+)
+MEMORY_NOTES = {
+    "torch.profiler+resident": N_(
+        "ONNX Runtime allocates outside torch, so the peak is what torch holds between steps plus "
+        "the growth of resident memory within a step."
     ),
 }
 
