@@ -30,12 +30,14 @@ rule report:
         PAGES,
         TABLE_FILES,
         [] if RECORD_SETS else SUMMARIES,
-    message:
-        f"the page: {', '.join(PAGES)}"
     params:
         complete="--complete" if MEASURE else "",
+    message:
+        f"the page: {', '.join(PAGES)}"
     shell:
-        "true" if RECORD_SETS else "{TRAINMARK} verdict --tables {RESULTS}/tables --logs {RESULTS}/logs {params.complete}"
+        "true"
+        if RECORD_SETS
+        else "{TRAINMARK} verdict --tables {RESULTS}/tables --logs {RESULTS}/logs {params.complete}"
 
 
 rule status:
@@ -56,18 +58,18 @@ rule check:
 
 
 rule archive:
-    message:
-        "keeping the records as a record set"
     params:
         name=SETTINGS.name or "",
+    message:
+        "keeping the records as a record set"
     shell:
         "{TRAINMARK} archive --name {params.name:q} --plans {PLAN_FOLDER} --records {RESULTS}/records"
 
 
 rule clean_records:
-    message:
-        "records that no row asks for"
     params:
         yes="--yes" if SETTINGS.yes else "",
+    message:
+        "records that no row asks for"
     shell:
         "{TRAINMARK} clean --plans {PLAN_FOLDER} --records {RESULTS}/records {params.yes}"

@@ -26,7 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from trainmark import records, statistics as intervals, worker  # noqa: E402
+from trainmark import records, worker  # noqa: E402
+from trainmark import statistics as intervals
 from trainmark.canonical import write_json  # noqa: E402
 
 

@@ -31,9 +31,7 @@ MEASURE = SETTINGS.measure != "never"
 TABLES = [table.id for table in SETUP.tables.tables]
 
 # One command line for every rule: this Python, this checkout's code.
-TRAINMARK = (
-    f"PYTHONPATH={shlex.quote(str(ROOT / 'workflow'))} {shlex.quote(sys.executable)} -m trainmark"
-)
+TRAINMARK = f"PYTHONPATH={shlex.quote(str(ROOT / 'workflow'))} {shlex.quote(sys.executable)} -m trainmark"
 
 
 onstart:
@@ -48,7 +46,10 @@ if IN_MAIN_PROCESS:
         experiments.find_missing(PLANS, ROOT, Path(RESULTS))
         print(
             estimate.announcement(
-                PLANS.rows, HARDWARE, ROOT / RESULTS / "records", (ROOT / PLANS.environment.stamp).is_file()
+                PLANS.rows,
+                HARDWARE,
+                ROOT / RESULTS / "records",
+                (ROOT / PLANS.environment.stamp).is_file(),
             ),
             file=sys.stderr,
         )

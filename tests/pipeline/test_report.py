@@ -8,7 +8,6 @@ from datetime import datetime
 
 import pandas
 import pytest
-
 from pipeline.conftest import Checkout, make_checkout
 
 pytestmark = pytest.mark.pipeline
@@ -95,7 +94,9 @@ def test_memory_falls_as_more_is_sharded(report):
     assert peak["mixed"] > peak["oss"] > peak["sdp"], peak
     assert peak["fsdp"] < peak["oss"], peak
     layouts = {row["id"]: row["peak_memory_mib"] for row in report.table("parallelism")["rows"]}
-    assert layouts["tp1_pp1"] > layouts["tp2_pp1"] > layouts["tp4_pp1"] > layouts["tp4_pp4"], layouts
+    assert layouts["tp1_pp1"] > layouts["tp2_pp1"] > layouts["tp4_pp1"] > layouts["tp4_pp4"], (
+        layouts
+    )
 
 
 def test_pages_in_both_languages_show_every_number(report):

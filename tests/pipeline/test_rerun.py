@@ -13,7 +13,9 @@ pytestmark = pytest.mark.pipeline
 def measured_between(before: dict, after: dict) -> set[str]:
     """Records that are new or that were measured again."""
     return {
-        path for path, record in after.items() if before.get(path, {}).get("started") != record["started"]
+        path
+        for path, record in after.items()
+        if before.get(path, {}).get("started") != record["started"]
     }
 
 
@@ -140,7 +142,9 @@ def test_truncated_record_is_measured_again(small_measured):
     assert small_measured.snakemake("report").returncode == 0
     rows = small_measured.table("mixed_precision")["rows"]
     key = next(run["key"] for run in rows[1]["runs"] if run["purpose"] == "throughput")
-    path = small_measured.folder / f"results/cpu/records/mixed_precision/mixed/{key}/throughput-2.json"
+    path = (
+        small_measured.folder / f"results/cpu/records/mixed_precision/mixed/{key}/throughput-2.json"
+    )
     before = small_measured.records()
     os.truncate(path, 100)
     result = small_measured.snakemake("report")

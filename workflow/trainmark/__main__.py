@@ -28,9 +28,7 @@ COMMANDS = {
 def usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join(
-        ["usage: python -m trainmark COMMAND [--help]", "", "commands:", *lines, ""]
-    )
+    return "\n".join(["usage: python -m trainmark COMMAND [--help]", "", "commands:", *lines, ""])
 
 
 def main(argv: list[str]) -> int:
@@ -44,7 +42,7 @@ def main(argv: list[str]) -> int:
     module = importlib.import_module(COMMANDS[name][0])
     sys.argv[0] = f"trainmark {name}"  # what argparse shows as the program's name
     try:
-        return module.main(rest)
+        return int(module.main(rest))
     except UserError as error:
         print(f"trainmark {name}: {error}", file=sys.stderr)
         return 2

@@ -280,9 +280,7 @@ def load(root: Path, overrides: dict[str, Any] | None = None) -> Config:
     faults: list[str] = []
     settings_path = root / "config" / "config.yaml"
     values = _merge(read_yaml(settings_path), _typed(overrides or {}))
-    settings: Settings | None = _parse(
-        Settings, "config/config.yaml or --config", values, faults
-    )
+    settings: Settings | None = _parse(Settings, "config/config.yaml or --config", values, faults)
     tables: Tables | None = _read(root, "config/tables.yaml", Tables, faults)
     name = settings.hardware if settings else values.get("hardware", "cpu")
     hardware: Hardware | None = _read(root, f"config/hardware/{name}.yaml", Hardware, faults)
@@ -316,7 +314,9 @@ def _merge(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in overrides.items():
         old = merged.get(key)
-        merged[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        merged[key] = (
+            {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        )
     return merged
 
 
@@ -332,7 +332,9 @@ def _settings_faults(settings: Settings, root: Path) -> Iterator[str]:
         if not (root / name).is_dir():
             kept = sorted(str(p.relative_to(root)) for p in (root / "records").glob("*/"))
             yield f"{where}: records: {name} is no folder; there are {', '.join(kept) or 'none'}"
-    if (settings.data.corpus or "").startswith(("http://", "https://")) and not settings.data.sha256:
+    if (settings.data.corpus or "").startswith(
+        ("http://", "https://")
+    ) and not settings.data.sha256:
         yield f"{where}: data.sha256: is missing; a corpus from a URL is checked before it is used"
 
 

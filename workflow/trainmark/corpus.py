@@ -56,8 +56,35 @@ _STATEMENTS = (
 )
 _FOLLOW_UPS = ("IVEN", "IVEANPEN", "IBA", "IBPEN", "IVEN,CIVEN", "PEN,IVEAN", "IVPEN", "IVEAN")
 _TEMPLATES = _STATEMENTS + _FOLLOW_UPS
-_ONSETS = tuple("b d f g k l m n p r s t v w br cl dr fl gr pl sh st th tr".split())
-_VOWELS = tuple("a e i o u ai ea ou".split())
+_ONSETS = tuple(
+    [
+        "b",
+        "d",
+        "f",
+        "g",
+        "k",
+        "l",
+        "m",
+        "n",
+        "p",
+        "r",
+        "s",
+        "t",
+        "v",
+        "w",
+        "br",
+        "cl",
+        "dr",
+        "fl",
+        "gr",
+        "pl",
+        "sh",
+        "st",
+        "th",
+        "tr",
+    ]
+)
+_VOWELS = tuple(["a", "e", "i", "o", "u", "ai", "ea", "ou"])
 _CODAS = ("", "", "", "l", "n", "r", "m", "st", "nd", "ck")
 _ENDINGS = {"N": ("", "", "er", "age"), "V": ("s", "ed", "ates"), "A": ("y", "al", "ous")}
 

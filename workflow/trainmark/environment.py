@@ -44,7 +44,11 @@ def build(locks: Path, hash_: str, device: str, stamp: Path) -> None:
     python = folder / "bin" / "python"
     install(python, locks / "modern-build.txt", "build tools")
     install_torch(python, locks, device)
-    install(python, locks / "modern.txt", "transformers, DeepSpeed, fairscale, Megatron-core, ONNX Runtime")
+    install(
+        python,
+        locks / "modern.txt",
+        "transformers, DeepSpeed, fairscale, Megatron-core, ONNX Runtime",
+    )
     build_ort_extension(python, locks.parent / "workflow")
     run([str(python), "-m", "pip", "check"], "checking that all requirements agree", pip=True)
     seconds = time.monotonic() - started

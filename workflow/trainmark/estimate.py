@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
-
 from typing import TYPE_CHECKING
 
 from trainmark.records import Run
@@ -28,7 +27,12 @@ def seconds_left(missing: Iterable[tuple[str, str, list[Run]]], records: Path) -
             total += LAUNCH_SECONDS
         for run in runs:
             same_row = known.get((table, row, run.purpose))
-            other = [s for (_, _, purpose), found in known.items() if purpose == run.purpose for s in found]
+            other = [
+                s
+                for (_, _, purpose), found in known.items()
+                if purpose == run.purpose
+                for s in found
+            ]
             total += median(same_row or other or [GUESS_SECONDS[run.purpose]])
     return total
 
@@ -55,7 +59,9 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def announcement(rows: list[RowPlan], hardware: str, records: Path, environment_exists: bool) -> str:
+def announcement(
+    rows: list[RowPlan], hardware: str, records: Path, environment_exists: bool
+) -> str:
     """What a measurement of these rows will cost, told before it starts."""
     shown = [row for row in rows if row.table != "reference"]
     open_rows = [row for row in shown if row.missing and not row.plan["unsupported"]]

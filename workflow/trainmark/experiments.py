@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainmark_worker.count import parameters
+
 from trainmark import records
 from trainmark.canonical import digest, file_sha256, write_if_changed
 from trainmark.config import (
@@ -27,7 +29,6 @@ from trainmark.config import (
     ranks_of,
     unsupported_reason,
 )
-from trainmark_worker.count import parameters
 
 SPEC_VERSION = 1
 MEMORY_STEPS = 2  # the second step has gradients and optimizer states alive from its start
@@ -148,7 +149,7 @@ def _row_plan(
 ) -> RowPlan:
     workload = table.workload if table else training.workload  # type: ignore[attr-defined]
     table_id = table.id if table else REFERENCE
-    runs = []
+    runs: list[dict[str, Any]] = []
     for purpose, repeat in _purposes(config, table, training):
         spec = make_spec(config, workload, training, purpose)
         recipe = _recipe(config, root, workload, _size(config, workload, purpose))
@@ -194,13 +195,11 @@ def _row_plan(
         "runs": runs,
     }
     path = Path("build/plans") / hardware / table_id / f"{training.id}.json"
-    data_keys = sorted({run["key_parts"]["data"] for run in runs})
+    data_keys = sorted({str(run["key_parts"]["data"]) for run in runs})
     return RowPlan(table_id, training.id, plan, path, data_keys)
 
 
-def _purposes(
-    config: Config, table: Table | None, training: Training
-) -> Iterator[tuple[str, int]]:
+def _purposes(config: Config, table: Table | None, training: Training) -> Iterator[tuple[str, int]]:
     if table is None:
         yield "parity", 1
         return
@@ -231,7 +230,7 @@ def _parity_reference(table: Table | None, training: Training) -> dict[str, str]
 
 def _size(config: Config, workload: str, purpose: str) -> Size:
     sizes = config.tables.parity if is_parity(purpose) else config.hardware.workloads
-    return sizes[workload]  # type: ignore[index]
+    return next(size for name, size in sizes.items() if name == workload)
 
 
 def is_parity(purpose: str) -> bool:
@@ -389,7 +388,8 @@ def _corpus_digest(corpus: str | None, sha256: str | None) -> str:
 
 @functools.cache
 def _code_digest(root: Path) -> str:
-    files = (root / "workflow" / "trainmark" / name for name in ("data.py", "corpus.py", "samples.py", "tokens.py"))
+    names = ("data.py", "corpus.py", "samples.py", "tokens.py")
+    files = (root / "workflow" / "trainmark" / name for name in names)
     return digest([_code_of(path) for path in files])
 
 

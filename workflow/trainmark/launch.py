@@ -225,7 +225,12 @@ def _preflight(launch: Launch, allowed: bool) -> None:
 
 def _run_with_retries(launch: Launch, arguments: argparse.Namespace) -> None:
     _preflight(launch, arguments.allow_mismatch)
-    percent = load.wait_for_quiet(arguments.load_limit, arguments.load_wait, launch.progress.say)
+    percent = load.wait_for_quiet(
+        arguments.load_limit,
+        arguments.load_wait,
+        launch.root / f"build/busy-{pipeline_id()}",
+        launch.progress.say,
+    )
     launch.context["foreign_cpu_percent_before"] = percent
     launch.context["foreign_load_limit"] = arguments.load_limit
     remove_half_files(launch.folder)

@@ -11,7 +11,10 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainmark.config import Requirements
 
 IDLE_MEMORY_MIB = 16  # what a driver may keep for itself on an idle GPU
 MEMORY_TOLERANCE = 0.02  # the same card has 32,510 MiB under driver 440 and 32,768 under newer ones
@@ -22,17 +25,6 @@ SLOWDOWNS = {
     "sw_thermal_slowdown": "software thermal slowdown",
 }
 POWER_CAP = "sw_power_cap"
-
-
-class Expected(Protocol):
-    """The part of a hardware profile's `preflight` section that is about GPUs."""
-
-    gpus: int
-    gpu_name: str | None
-    gpu_memory_mib: int | None
-    minimum_driver: str | None
-    published_driver: str | None
-    cuda: str | None
 
 
 @dataclass(frozen=True)
@@ -141,7 +133,7 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text))
 
 
-def compare(found: Gpus, expected: Expected) -> tuple[list[Mismatch], list[str]]:
+def compare(found: Gpus, expected: Requirements) -> tuple[list[Mismatch], list[str]]:
     """All mismatches together, and notes on what differs without spoiling the comparison."""
     mismatches = _software(found, expected)
     if len(found.devices) != expected.gpus:
@@ -151,7 +143,7 @@ def compare(found: Gpus, expected: Expected) -> tuple[list[Mismatch], list[str]]
     return mismatches, _notes(found, expected)
 
 
-def _software(found: Gpus, expected: Expected) -> list[Mismatch]:
+def _software(found: Gpus, expected: Requirements) -> list[Mismatch]:
     faults = []
     minimum = expected.minimum_driver
     if minimum and version(found.driver) < version(minimum):
@@ -162,7 +154,7 @@ def _software(found: Gpus, expected: Expected) -> list[Mismatch]:
     return faults
 
 
-def _identity(gpu: Gpu, expected: Expected) -> list[Mismatch]:
+def _identity(gpu: Gpu, expected: Requirements) -> list[Mismatch]:
     faults = []
     name = gpu.name.removeprefix("NVIDIA ")
     if expected.gpu_name and name.lower() != expected.gpu_name.removeprefix("NVIDIA ").lower():
@@ -209,7 +201,7 @@ def _health(gpu: Gpu) -> list[Mismatch]:
     return faults
 
 
-def _notes(found: Gpus, expected: Expected) -> list[str]:
+def _notes(found: Gpus, expected: Requirements) -> list[str]:
     notes = []
     published = expected.published_driver
     if published and found.driver != published:

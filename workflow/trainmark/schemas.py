@@ -29,7 +29,8 @@ MODELS: dict[str, type[BaseModel]] = {
 def texts() -> dict[str, str]:
     """{file name: text} of every schema."""
     return {
-        f"{name}.schema.json": json.dumps(model.model_json_schema(), indent=1, sort_keys=True) + "\n"
+        f"{name}.schema.json": json.dumps(model.model_json_schema(), indent=1, sort_keys=True)
+        + "\n"
         for name, model in MODELS.items()
     }
 
