@@ -1,8 +1,8 @@
 """ORTModule of onnxruntime-training 1.19 (and 1.12) on a CPU, and on a newer torch than it knows.
 
 Without this: its import fails on torch >= 2.9 (private modules of the exporter have moved), exports
-go through dynamo and fail, NVTX calls raise in a CPU build of torch, its extensions are missing
-(the wheel has their sources only), and its threads spin on the cores of the other ranks.
+go through dynamo and fail, NVTX calls raise in a CPU build of torch, the extension for custom
+autograd functions is missing, and its threads spin on the cores of the other ranks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import sys
 import types
 
 import torch
-
-from . import ort_aten_operators
 
 MOVED = ("jit_utils", "_globals", "_type_utils")
 NEW_HOME = "torch.onnx._internal.torchscript_exporter"
@@ -32,7 +30,7 @@ def install(threads: int) -> None:
     if torch.version.cuda is None:
         torch.cuda.nvtx.range_push = lambda message: 0
         torch.cuda.nvtx.range_pop = lambda: 0
-    without_extensions()
+    without_interop_extension()
     fair_session(threads)
 
 
@@ -65,17 +63,12 @@ def export_with_torchscript() -> None:
     torch.onnx.export = export
 
 
-def without_extensions() -> None:
-    """The one for ATen operators is replaced, the one for custom autograd functions is unused."""
+def without_interop_extension() -> None:
+    """Imported always, used only for custom autograd functions, which are switched off."""
     from .build_ort_extension import extensions_folder
 
-    folder = extensions_folder()
-    if not list(folder.glob("torch_interop_utils*.so")):
+    if not list(extensions_folder().glob("torch_interop_utils*.so")):
         sys.modules.setdefault(INTEROP, types.ModuleType(INTEROP))
-    if not list(folder.glob("aten_op_executor*.so")):
-        ort_aten_operators.install()
-        importlib.import_module("onnxruntime.training.ortmodule")
-        ort_aten_operators.accept()
 
 
 _arena = True
