@@ -13,6 +13,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -26,12 +27,23 @@ def extensions_folder() -> Path:
     return Path(spec.origin).parent / "training" / "ortmodule" / "torch_cpp_extensions"
 
 
+def lacking() -> str:
+    """What the compilation needs and this machine has not; empty when all is there."""
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    found = {"g++": bool(shutil.which("g++")), "Python's header files": header.exists()}
+    return " and ".join(name for name, there in found.items() if not there)
+
+
 def main() -> int:
     folder = extensions_folder()
     if list(folder.glob(f"{EXTENSION}*.so")):
         return 0
-    if shutil.which("g++") is None:
-        sys.exit("g++ is not installed (Debian and Ubuntu: apt install g++)")
+    missing = lacking()
+    if missing:
+        sys.exit(
+            f"ONNX Runtime's torch extension cannot be compiled without {missing} "
+            "(Debian, Ubuntu: apt install g++ python3-dev)"
+        )
     setup = folder / "cpu" / EXTENSION / "setup.py"
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, str(setup), "build", "--build-base", scratch]
