@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -401,9 +402,18 @@ def _losses(found: FoundRow) -> Losses | None:
                 first=losses[0],
                 last=losses[-1],
                 smallest=min(losses),
-                unigram=record.data.unigram_loss if record.data else None,
+                steps=len(losses),
+                unigram=_baseline_loss(record),
             )
     return None
+
+
+def _baseline_loss(record: Record) -> float | None:
+    """Loss of knowing only frequencies; BERT's pre-training loss adds the next-sentence coin flip."""
+    unigram = record.data.unigram_loss if record.data else None
+    if unigram is not None and record.spec["workload"] == "bert-pretraining":
+        return unigram + math.log(2)
+    return unigram
 
 
 def _mfu(found: FoundRow, spec: dict[str, Any] | None) -> float | None:

@@ -41,6 +41,7 @@ class Losses(Part):
     first: Number
     last: Number
     smallest: Number
+    steps: int
     unigram: Number | None = Field(description="what knowing only the frequencies reaches")
 
 
