@@ -23,7 +23,9 @@ def modern_python() -> str:
     named = os.environ.get("TRAINMARK_MODERN_PYTHON")
     found = [Path(named)] if named else sorted((ROOT / "build/envs").glob("modern*/bin/python"))
     if not found or not found[0].exists():
-        pytest.skip("the training environment is not built: run `make test`, or set TRAINMARK_MODERN_PYTHON")
+        pytest.skip(
+            "the training environment is not built: run `make test`, or set TRAINMARK_MODERN_PYTHON"
+        )
     return str(found[0])
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import sysconfig
 import time
 import traceback
 from pathlib import Path
@@ -111,9 +112,18 @@ def _device(spec: Dict[str, Any]):
     return device
 
 
+def _without_places(text: str) -> str:
+    """File names from the checkout's or the environment's root: no path of one machine."""
+    checkout, library = str(Path(__file__).parents[2]), str(Path(os.__file__).parent)
+    packages = sysconfig.get_paths()["purelib"]
+    for place in (checkout, packages, library):
+        text = text.replace(f'"{place}/', '"')
+    return text
+
+
 def failure(error: BaseException, position, rank: int) -> Dict[str, Any]:
     lines = traceback.format_exception(type(error), error, error.__traceback__)
-    text = "".join(lines).splitlines()[-TRACEBACK_LINES:]
+    text = _without_places("".join(lines)).splitlines()[-TRACEBACK_LINES:]
     return {
         "ok": False,
         "time": time.time(),
