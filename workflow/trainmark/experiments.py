@@ -9,6 +9,7 @@ import ast
 import functools
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 from trainmark_worker.count import parameters
 
 from trainmark import records
-from trainmark.canonical import digest, file_sha256, write_if_changed
+from trainmark.canonical import digest, file_sha256, write_if_changed, write_json
 from trainmark.config import (
     Config,
     Reference,
@@ -106,6 +107,18 @@ def find_missing(experiments: Experiments, root: Path, results: Path) -> None:
         summary = root / results / "rows" / row.table / f"{row.row}.json"
         if summary.is_file() and (row.missing or not _speaks_for(summary, row.plan)):
             summary.unlink()
+        if not row.missing and not row.plan["auto_repeats"] and not summary.is_file():
+            _restore(summary, row.plan, folder)
+
+
+def _restore(summary: Path, plan: dict[str, Any], folder: Path) -> None:
+    """Write the summary of a row whose records are all there: no job is needed for that.
+
+    It is dated like its records, so that nothing made from it looks older.
+    """
+    write_json(summary, records.summary(plan, folder))
+    newest = max(run.path(folder).stat().st_mtime for run in records.wanted_runs(plan, folder))
+    os.utime(summary, (newest, newest))
 
 
 def _speaks_for(summary: Path, plan: dict[str, Any]) -> bool:
@@ -113,12 +126,7 @@ def _speaks_for(summary: Path, plan: dict[str, Any]) -> bool:
         keys = json.loads(summary.read_text(encoding="utf-8"))["keys"]
     except (ValueError, KeyError, TypeError):
         return False
-    return bool(keys == summary_keys(plan))
-
-
-def summary_keys(plan: dict[str, Any]) -> dict[str, str]:
-    """{run name: key} of a plan: what a row's summary was made from."""
-    return {run.name: run.key for run in records.wanted_runs(plan)}
+    return bool(keys == records.summary_keys(plan))
 
 
 # --- rows and runs --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import IO, Any
 from trainmark import estimate, hostlock, load, preflight, records
 from trainmark.canonical import write_json
 from trainmark.errors import UserError
-from trainmark.experiments import git_commit, summary_keys
+from trainmark.experiments import git_commit
 from trainmark.progress import Progress, tail
 from trainmark.records import Record, Run
 from trainmark.worker import (
@@ -442,29 +442,13 @@ def _empty_record(
 
 def _summarise(launch: Launch, results: Path) -> None:
     """Write the row's summary, a file derived from its records."""
-    plan, outcomes = launch.plan, {}
-    for run in records.wanted_runs(plan, launch.folder):
-        record = _final_or_failed(run, launch.folder, plan)
-        outcomes[run.name] = record["outcome"] if record else "missing"
-    summary = {
-        "schema_version": 1,
-        "table": plan["table"],
-        "row": plan["row"],
-        "keys": summary_keys(plan),
-        "outcomes": outcomes,
-    }
+    plan = launch.plan
+    summary = records.summary(plan, launch.folder)
     write_json(results / "rows" / plan["table"] / f"{plan['row']}.json", summary)
-    failed = sorted({o for o in outcomes.values() if o in (*records.FAILED, "missing")})
+    bad = (*records.FAILED, "missing")
+    failed = sorted({outcome for outcome in summary["outcomes"].values() if outcome in bad})
     if failed:
         launch.progress.say(f"{launch.name}: {', '.join(failed)}; see {launch.log_path}")
-
-
-def _final_or_failed(run: Run, folder: Path, plan: dict[str, Any]) -> Record | None:
-    try:
-        record = records.load_run(run, folder, plan["table"], plan["row"])
-    except records.InvalidRecord:
-        record = None
-    return record or records.last_failure(run, folder)
 
 
 def repeat_record(path: Path) -> int:

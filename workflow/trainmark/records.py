@@ -170,6 +170,30 @@ def _is_done(run: Run, row_folder: Path, plan: dict[str, Any]) -> bool:
     return record is not None and record["outcome"] in FINAL
 
 
+def summary_keys(plan: dict[str, Any]) -> dict[str, str]:
+    """{run name: key} of a plan: what a row's summary was made from."""
+    return {run.name: run.key for run in wanted_runs(plan)}
+
+
+def summary(plan: dict[str, Any], row_folder: Path) -> dict[str, Any]:
+    """A row's summary: the outcome of every run, failed attempts and missing ones included."""
+    outcomes = {}
+    for run in wanted_runs(plan, row_folder):
+        try:
+            record = load_run(run, row_folder, plan["table"], plan["row"])
+        except InvalidRecord:
+            record = None
+        record = record or last_failure(run, row_folder)
+        outcomes[run.name] = record["outcome"] if record else "missing"
+    return {
+        "schema_version": 1,
+        "table": plan["table"],
+        "row": plan["row"],
+        "keys": summary_keys(plan),
+        "outcomes": outcomes,
+    }
+
+
 def last_failure(run: Run, row_folder: Path) -> Record | None:
     """The newest readable failed attempt at a run."""
     for path in reversed(run.failed_paths(row_folder)):
