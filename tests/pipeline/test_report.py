@@ -10,7 +10,7 @@ import pandas
 import pytest
 from pipeline.conftest import Checkout, make_checkout
 
-pytestmark = pytest.mark.pipeline
+pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(3000)]
 ROWS = {
     "mixed_precision": ["fp32", "mixed"],
     "sharding": ["baseline", "mixed", "oss", "sdp", "fsdp", "zero1", "zero2", "zero3", "fsdp2"],

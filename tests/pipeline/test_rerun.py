@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.pipeline
+pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(3000)]
 
 
 def measured_between(before: dict, after: dict) -> set[str]:
@@ -111,7 +111,9 @@ def test_measure_again_keeps_the_old_records_aside(small_measured):
     assert {path.split("/")[1] for path in new} == {"fp32"}
     aside = small_measured.records("mixed_precision/fp32/superseded/*/*/*.json")
     assert {r["started"] for r in aside.values()} <= {r["started"] for r in before.values()}
-    assert len(aside) == len(new)
+    # the third repeat that an earlier test asked for goes too: old and new are never mixed
+    names = {path.split("/")[-1] for path in new} | {"throughput-3.json"}
+    assert {path.split("/")[-1] for path in aside} == names
     after = small_measured.records()
     dry = small_measured.snakemake("report", "-n")
     assert "measuring " not in dry.stdout, dry.stdout
