@@ -2,11 +2,9 @@
 # threads: all cores, and a host-wide lock in the launcher: one measurement at a time.
 MISMATCH = "--allow-mismatch" if SETTINGS.allow_mismatch else ""
 AGAIN = "--again" if SETTINGS.measure == "again" else ""
-AGAIN_STAMP = []
-if SETTINGS.measure == "again":
-    AGAIN_STAMP = [f"build/again-{os.getpid()}.stamp"]
-    if IN_MAIN_PROCESS:
-        (ROOT / AGAIN_STAMP[0]).write_text("newer than every summary\n")
+AGAIN_STAMP = f"build/again-{HARDWARE}.stamp"
+if IN_MAIN_PROCESS:
+    interrupt.date_stamp(ROOT / AGAIN_STAMP, newer=bool(AGAIN))
 
 
 def data_of(wildcards):

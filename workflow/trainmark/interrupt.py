@@ -69,3 +69,15 @@ def correct_future_times(root: Path, results: Path) -> None:
         with contextlib.suppress(OSError):
             if path.stat().st_mtime > now:
                 os.utime(path, (now, now))
+
+
+def date_stamp(path: Path, newer: bool) -> None:
+    """The input that makes rows be measured again: newer than every summary, else older.
+
+    It is always an input, because Snakemake also runs a job again whose set of inputs has changed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if newer or not path.exists():
+        path.write_text(f"{os.getpid()} {time.time()}\n", encoding="utf-8")
+    if not newer:
+        os.utime(path, (0, 0))
