@@ -44,6 +44,8 @@ if IN_MAIN_PROCESS:
     experiments.write(PLANS, ROOT)
     if MEASURE:
         experiments.find_missing(PLANS, ROOT, Path(RESULTS))
+        if SETTINGS.measure == "again":
+            experiments.take_all_for_missing(PLANS)
         print(
             estimate.announcement(
                 PLANS.rows,
