@@ -220,6 +220,7 @@ def _preflight(launch: Launch, allowed: bool) -> None:
     if found.mismatches and not allowed:
         write_json(told, preflight.report(name, found, allowed=False))
         raise UserError(preflight.refusal(f"config/hardware/{name}.yaml", found))
+    found.machine["host"].pop("disk_path")  # a record names no place on one machine
     launch.context["preflight"] = preflight.report(name, found, allowed=allowed)
 
 
