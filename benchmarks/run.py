@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from trainmark import records, worker  # noqa: E402
 from trainmark import statistics as intervals
-from trainmark.canonical import write_json  # noqa: E402
+from trainmark.canonical import digest, write_json  # noqa: E402
 
 
 def environment_python() -> str:
@@ -88,9 +88,12 @@ def paired_interval(ratios: list[float]) -> tuple[float, float, float]:
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def peer(pairs: int) -> dict[str, Any]:
+def peer(pairs: int, steps: int) -> dict[str, Any]:
     python = environment_python()
     plan, run = plan_run("mixed_precision", "fp32")
+    run["spec"]["timed_steps"] = steps
+    run["key_parts"]["spec"] = digest(run["spec"])
+    run["key"] = records.key_of(run["key_parts"])
     found = []
     for number in range(pairs):
         first_ours = number % 2 == 0  # neither side always comes first
@@ -153,8 +156,13 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", default=["phases", "noop", "peer"])
     parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=40, help="timed steps of a peer run")
     arguments = parser.parse_args()
-    known = {"peer": lambda: peer(arguments.pairs), "phases": phases, "noop": lambda: noop(5)}
+    known = {
+        "peer": lambda: peer(arguments.pairs, arguments.steps),
+        "phases": phases,
+        "noop": lambda: noop(5),
+    }
     for name in arguments.parts:
         if name not in known:
             parser.error(f"there is no part {name!r}; parts are {', '.join(known)}")
