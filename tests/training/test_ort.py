@@ -128,7 +128,8 @@ def test_both_ways_to_measure_memory_agree(launch, data, eager):
     )
     assert other["ddp"]["memory"]["method"] == "torch.profiler+resident"
     ways = [max(r["memory"]["peak_allocated_bytes"]) for r in (other["ddp"], eager["memory"])]
-    assert ways[0] == pytest.approx(ways[1], rel=0.05)
+    # what is resident comes in pages, and with what Python itself allocates within a step
+    assert ways[0] == pytest.approx(ways[1], rel=0.05, abs=2**19)
 
 
 def test_eager_rows_never_import_ort(launch):
