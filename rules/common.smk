@@ -8,8 +8,6 @@ from pathlib import Path
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from snakemake.exceptions import WorkflowError
-
 from trainmark import estimate, experiments, freshness, interrupt
 from trainmark.config import load as load_config
 from trainmark.errors import UserError

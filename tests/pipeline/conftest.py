@@ -134,30 +134,24 @@ def shrink(hardware: dict[str, Any]) -> None:
             size.update(warmup_steps=1, timed_steps=2, samples=64)
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Checkout:
-    """A checkout with the mixed-precision table alone, in a path that is not plain ASCII."""
-    return make_checkout(tmp_path / "a path 計測" / "trainmark", ["mixed_precision"])
+def measured_once(folder: Path) -> Checkout:
+    """One table with its page (n = 2), in a path that is not plain ASCII."""
+    checkout = make_checkout(folder / "a path 計測" / "trainmark", ["mixed_precision"])
+    result = checkout.snakemake("report")
+    assert result.returncode == 0, result.stdout[-4000:]
+    return checkout
 
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """One table with its page, measured once (n = 2) for the tests that work on copies of it."""
-    folder = tmp_path_factory.mktemp("base") / "a path 計測" / "trainmark"
-    checkout = make_checkout(folder, ["mixed_precision"])
-    result = checkout.snakemake("report")
-    assert result.returncode == 0, result.stdout[-4000:]
-    return checkout
+    """For the tests that work on copies of it."""
+    return measured_once(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")
 def small_measured(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The same, measured once; tests that use it leave it able to be measured again."""
-    folder = tmp_path_factory.mktemp("measured") / "a path 計測" / "trainmark"
-    checkout = make_checkout(folder, ["mixed_precision"])
-    result = checkout.snakemake("report")
-    assert result.returncode == 0, result.stdout[-4000:]
-    return checkout
+    """For the tests that leave it able to be measured again."""
+    return measured_once(tmp_path_factory.mktemp("measured"))
 
 
 def kill_group(process: subprocess.Popen[bytes], number: int = signal.SIGKILL) -> None:

@@ -12,7 +12,8 @@ from worker import difference, losses
 
 STEPS = 10
 #: Memory is compared where activations are several MiB.
-LARGER = {"hidden": 64, "micro_batch": 8, "global_batch": 32, "timed_steps": 4}
+# Large enough that pages and what Python allocates within a step are no part of the comparison.
+LARGER = {"hidden": 128, "micro_batch": 16, "global_batch": 64, "timed_steps": 4}
 
 
 def classifier(strategy: str = "ddp", precision: str = "fp32", **changes) -> dict:
@@ -128,8 +129,7 @@ def test_both_ways_to_measure_memory_agree(launch, data, eager):
     )
     assert other["ddp"]["memory"]["method"] == "torch.profiler+resident"
     ways = [max(r["memory"]["peak_allocated_bytes"]) for r in (other["ddp"], eager["memory"])]
-    # what is resident comes in pages, and with what Python itself allocates within a step
-    assert ways[0] == pytest.approx(ways[1], rel=0.05, abs=2**19)
+    assert ways[0] == pytest.approx(ways[1], rel=0.05)
 
 
 def test_eager_rows_never_import_ort(launch):

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ from typing import Any
 from trainmark_worker.count import parameters
 
 from trainmark import records
-from trainmark.canonical import digest, file_sha256, write_if_changed, write_json
+from trainmark.canonical import digest, write_if_changed, write_json
 from trainmark.config import (
     Config,
-    Reference,
     Row,
     Size,
     Table,
@@ -421,19 +420,3 @@ def git_commit(root: Path) -> str | None:
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def total_missing(rows: Iterable[RowPlan]) -> int:
-    return sum(len(row.missing) for row in rows)
-
-
-__all__ = [
-    "Environment",
-    "Experiments",
-    "Reference",
-    "RowPlan",
-    "build",
-    "file_sha256",
-    "find_missing",
-    "write",
-]
