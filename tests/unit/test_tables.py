@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,8 +14,11 @@ from records_factory import (
     reference_losses,
     write_json,
 )
-from trainmark import tables, verdict
+from trainmark import catalogues, tables, verdict
 from trainmark.aggregate import Aggregator
+from trainmark.row_view import remarks
+
+LOCALES = Path(__file__).parents[2] / "report" / "locales"
 
 
 @pytest.fixture
@@ -301,3 +305,22 @@ def test_the_verdict_accepts_oom_and_unmeasured_rows(results):
     results.measure("mixed_precision", "fp32", outcome="oom", cause=make_cause())
     command(results)
     assert verdict.main(["--tables", str(results.tables)]) == 0
+
+
+def test_load_by_others_is_told_when_it_is_above_the_limit_of_its_run(results):
+    load = {"before": [0.1] * 3, "after": [0.1] * 3, "foreign_cpu_percent": 12.0}
+    busy = {**load, "foreign_gpu_memory_mib": 900}
+    context = {"foreign_load_limit": 15, "foreign_cpu_percent_before": 2.0}
+
+    def told(**changes):
+        results.measure("mixed_precision", "fp32", **{**context, **changes})
+        texts = [catalogues.load(LOCALES, language) for language in ("en", "ja")]
+        views = [remarks(row_of(results), "", text, 0.5) for text in texts]
+        return " ".join(part["text"] for view in views if view for part in view["parts"])
+
+    assert "12%" not in told(load=load)
+    assert "Other processes used up to 12% of" in (text := told(load=load, foreign_load_limit=10))
+    assert "最大 12% を" in text
+    assert "up to 40%" in told(load=load, foreign_cpu_percent_before=40.0)
+    assert "900 MiB" not in told(load=load)
+    assert "up to 900 MiB on a GPU" in (text := told(load=busy)) and "最大 900 MiB" in text

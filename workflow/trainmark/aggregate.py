@@ -456,7 +456,9 @@ def _entry(found: Found, environments: Environments, row: str) -> RunEntry:
     if record.memory:
         entry.peak_memory_mib = max(record.memory.peak_allocated_bytes) / MIB
     entry.duration_seconds = record.duration_seconds
-    entry.load, entry.started, entry.finished = record.load, record.started, record.finished
+    entry.load, entry.foreign_load_limit = record.load, record.foreign_load_limit
+    entry.foreign_cpu_percent_before = record.foreign_cpu_percent_before
+    entry.started, entry.finished = record.started, record.finished
     entry.git_commit, entry.command = record.git_commit, record.command
     entry.environment = environments.add(record, row)
     return entry

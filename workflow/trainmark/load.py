@@ -27,7 +27,9 @@ def wait_for_quiet(
     if percent <= limit or given_up.exists():
         return percent
     deadline = time.monotonic() + seconds
-    tell(f"others use {percent:.0f} % of the CPU; waiting up to {seconds:.0f} s for quiet")
+    tell(
+        f"others use {percent:.0f} % of the CPU; waiting up to {seconds:.0f} s for a quiet machine"
+    )
     while percent > limit and time.monotonic() < deadline:
         percent = foreign_cpu_percent()
     if percent > limit:

@@ -89,7 +89,12 @@ class Machine(Part):
 class Load(Part):
     before: list[Number] | None = None
     after: list[Number] | None = None
-    foreign_cpu_percent: Number | None = None
+    foreign_cpu_percent: Number | None = Field(
+        default=None, description="CPU use of other processes during the run"
+    )
+    foreign_gpu_memory_mib: Number | None = Field(
+        default=None, description="most on a GPU right before and right after the run"
+    )
 
 
 class Record(Part):
@@ -114,6 +119,10 @@ class Record(Part):
     environment: EnvironmentUsed
     machine: Machine
     load: Load | None = None
+    foreign_cpu_percent_before: Number | None = None
+    foreign_load_limit: Number | None = Field(
+        default=None, description="% of the CPU above which the run is marked"
+    )
     started: str
     finished: str | None = None
     duration_seconds: Number | None = None

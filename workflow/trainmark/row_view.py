@@ -8,12 +8,12 @@ from typing import Any
 from trainmark import formatting as fmt
 from trainmark.catalogues import N_, Messages
 from trainmark.findings import baseline
+from trainmark.nvidia import IDLE_MEMORY_MIB
 from trainmark.sentences import OUTCOMES
 from trainmark.table_model import Row, RunEntry, Table
 
 View = dict[str, Any]
 DRIFT_LIMIT = 0.05  # relative change of step time within a run above which it is told
-FOREIGN_LIMIT = 25.0  # % of the machine used by others above which it is told
 
 
 def state_of(row: Row) -> str:
@@ -99,7 +99,8 @@ def _marks(row: Row, text: Messages) -> Iterator[str]:
 
 def remarks(row: Row, title: str, text: Messages, spread_limit: float) -> View | None:
     """Everything about a row that a reader must know beside its numbers; None if nothing."""
-    parts = [{"text": told, "quote": quote} for told, quote in _remarks(row, text, spread_limit)]
+    found = _remarks(row, text, spread_limit)
+    parts = [{"text": told[:1].upper() + told[1:], "quote": quote} for told, quote in found]
     if not parts:
         return None
     view: View = {"title": title, "parts": parts, "traceback": None}
@@ -224,7 +225,11 @@ def _quality(row: Row, text: Messages) -> Iterator[tuple[str, str | None]]:
     outliers, steps = sum(len(run.outlier_steps) for run in runs), sum(r.timed_steps for r in runs)
     if outliers:
         yield (
-            text.gettext("%(n)s of %(steps)s timed steps are outliers; they are included.")
+            text.ngettext(
+                "%(n)s of %(steps)s timed steps is an outlier; it is included.",
+                "%(n)s of %(steps)s timed steps are outliers; they are included.",
+                outliers,
+            )
             % {"n": outliers, "steps": steps},
             None,
         )
@@ -241,17 +246,29 @@ def _quality(row: Row, text: Messages) -> Iterator[tuple[str, str | None]]:
     failed = sum(run.failed_attempts for run in row.runs)
     if failed and row.outcome not in ("error", "timeout"):
         yield text.gettext("attempts that failed before: %(n)s.") % {"n": failed}, None
-    foreign = [_foreign(run) for run in row.runs]
-    if foreign and max(foreign) > FOREIGN_LIMIT:
+    limits = ((run, run.foreign_load_limit) for run in row.runs)
+    disturbed = [
+        use for run, limit in limits if limit is not None and (use := _foreign(run)) > limit
+    ]
+    if disturbed:
         yield (
-            text.gettext("other processes used up to %(load)s of the machine during the runs.")
-            % {"load": fmt.percent(max(foreign) / 100, 0, signed=False)},
+            text.gettext("other processes used up to %(load)s of the machine around the runs.")
+            % {"load": fmt.percent(max(disturbed) / 100, 0, signed=False)},
+            None,
+        )
+    on_gpus = max((run.load.foreign_gpu_memory_mib or 0 for run in row.runs if run.load), default=0)
+    if on_gpus > IDLE_MEMORY_MIB:
+        yield (
+            text.gettext("other processes held up to %(memory)s MiB on a GPU around the runs.")
+            % {"memory": fmt.number(on_gpus)},
             None,
         )
 
 
 def _foreign(run: RunEntry) -> float:
-    return (run.load.foreign_cpu_percent or 0.0) if run.load else 0.0
+    """% of the CPU that others used before or during the run, the larger one."""
+    during = (run.load.foreign_cpu_percent or 0.0) if run.load else 0.0
+    return max(during, run.foreign_cpu_percent_before or 0.0)
 
 
 DTYPE_NOTES = {

@@ -63,6 +63,8 @@ class RunEntry(Part):
         default=None, description="second half of the steps over the first, - 1"
     )
     load: Load | None = None
+    foreign_cpu_percent_before: Number | None = None
+    foreign_load_limit: Number | None = None
     started: str | None = None
     finished: str | None = None
     git_commit: str | None = None

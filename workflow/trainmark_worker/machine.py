@@ -95,9 +95,14 @@ def _output(*command: str) -> Optional[str]:
 
 
 class Load:
-    """Load averages around a run, and how busy other processes kept the machine meanwhile."""
+    """Load averages around a run, and how busy other processes kept the machine meanwhile.
 
-    def __init__(self):
+    Made before the ranks start and stopped when they have ended: what GPUs then hold is others'.
+    """
+
+    def __init__(self, device: str):
+        self.gpus_before = _gpu_memory_used(device)
+        self.device = device
         self.before = list(os.getloadavg())
         self.begin = (time.monotonic(), _busy_seconds(), _own_seconds())
 
@@ -105,11 +110,21 @@ class Load:
         elapsed = time.monotonic() - self.begin[0]
         foreign = (_busy_seconds() - self.begin[1]) - (_own_seconds() - self.begin[2])
         capacity = max(elapsed, 1e-9) * (os.cpu_count() or 1)
+        gpus = [*self.gpus_before, *_gpu_memory_used(self.device)]
         return {
+            "foreign_gpu_memory_mib": max(gpus) if gpus else None,
             "before": self.before,
             "after": list(os.getloadavg()),
             "foreign_cpu_percent": round(100 * max(0.0, foreign) / capacity, 1),
         }
+
+
+def _gpu_memory_used(device: str) -> List[int]:
+    """MiB in use on each GPU."""
+    if device != "cuda":
+        return []
+    text = _output("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    return [int(line) for line in (text or "").splitlines() if line.strip().isdigit()]
 
 
 def _busy_seconds() -> float:

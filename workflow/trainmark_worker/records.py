@@ -95,14 +95,13 @@ def _memory(reports: List[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def compose(todo, run, cause, reports, facts) -> Dict[str, Any]:
-    """The whole record. `facts`: data, environment, machine, load, started, finished."""
+    """The whole record. `facts`: data, environment, machine, load, started, finished, seconds."""
     nothing = {"metrics": None, "parameters": None, "dtypes": None, "memory": None}
     measured = measurements(run["spec"], reports) if cause is None else nothing
     if cause is None and None in measured["metrics"]["losses"]:
         step = measured["metrics"]["losses"].index(None)
         cause = empty_cause("NonFiniteLoss", f"the loss of step {step} is not a number")
     outcome = outcome_of(cause)
-    duration = (facts["finished"] - facts["started"]).total_seconds()
     context = dict(todo.get("context") or {})
     return {
         **context,
@@ -124,7 +123,7 @@ def compose(todo, run, cause, reports, facts) -> Dict[str, Any]:
         "load": facts["load"],
         "started": timestamp(facts["started"]),
         "finished": timestamp(facts["finished"]),
-        "duration_seconds": round(duration, 3),
+        "duration_seconds": round(facts["seconds"], 3),
         "git_commit": context.get("git_commit"),
         "command": todo.get("commands", {}).get(run_name(run)),
     }

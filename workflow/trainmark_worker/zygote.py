@@ -82,7 +82,8 @@ class Zygote:
             "machine": self.machine,
             "started": records.now(),
         }
-        load, oom_kills = machine.Load(), limits.kernel_oom_kills()
+        begin = time.monotonic()
+        load, oom_kills = machine.Load(self.device), limits.kernel_oom_kills()
         group = launch.LAUNCHERS[self.todo["launcher"]](run, folder)
         watch = Watch(
             group,
@@ -92,7 +93,8 @@ class Zygote:
             kernel_oom=lambda: limits.kernel_oom_kills() > oom_kills,
         )
         watch.follow()
-        facts.update(finished=records.now(), load=load.stop())
+        seconds = time.monotonic() - begin  # the clock on the wall may be set meanwhile
+        facts.update(finished=records.now(), seconds=seconds, load=load.stop())
         self._keep(run, watch, facts)
 
     def _progress(self, name: str, event: Dict[str, Any]) -> None:
