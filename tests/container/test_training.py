@@ -169,6 +169,14 @@ def test_frameworks_train_as_the_modern_line_does(
         assert record["environment"]["image_digest"] == built["digest"]
 
 
+def test_what_this_torch_lacks_is_unsupported_with_its_own_error(
+    built: dict[str, Any], data: Path, tmp_path: Path
+) -> None:
+    (record,) = train(built, data, tmp_path / "out", [spec("gpt-pretraining", "parity", "fsdp2")])
+    assert record["outcome"] == "unsupported"
+    assert "cannot import name 'fully_shard'" in record["cause"]["message"]
+
+
 def test_a_fault_inside_the_container_is_recorded(
     built: dict[str, Any], data: Path, tmp_path: Path
 ) -> None:

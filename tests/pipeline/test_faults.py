@@ -240,6 +240,7 @@ def test_data_that_changed_after_it_was_prepared(base, tmp_path):
     checkout = checkout_of(base, tmp_path, retries=1)
     remove(checkout, "fp32/*/throughput-2.json")
     corrupt(checkout, "throughput")
+    plant_half_file(checkout)
     before = checkout.records()
     result = checkout.snakemake("report")
     assert result.returncode != 0
@@ -252,15 +253,28 @@ def test_data_that_changed_after_it_was_prepared(base, tmp_path):
     faults.nothing_left(checkout)
 
 
-def test_without_the_checksums_changed_data_is_trained_on(base, tmp_path):
+def test_without_checksums_and_cleaning_changed_data_is_trained_on_and_half_files_stay(
+    base, tmp_path
+):
     checkout = checkout_of(base, tmp_path)
     remove(checkout, "fp32/*/throughput-2.json")
     corrupt(checkout, "throughput")
+    half = plant_half_file(checkout)
     launch = "workflow/trainmark/launch.py"
     faults.replace(checkout, launch, "changed = _changed_data(launch)", "changed = set()")
+    faults.replace(checkout, launch, "    remove_half_files(launch.folder)\n", "")
     result = checkout.snakemake("mixed_precision_fp32")
     assert result.returncode == 0
     assert "fp32/throughput-2.json" in faults.measured_between({}, checkout.records())
+    assert faults.half_files(checkout) == [half]
+
+
+def plant_half_file(checkout: Checkout) -> Path:
+    """What a writer leaves that was killed while it wrote a record."""
+    row = next(checkout.folder.glob("results/cpu/records/mixed_precision/fp32/*/memory-1.json"))
+    half = row.with_name(".throughput-2.json.4321.part")
+    half.write_text('{"schema_version": 1, ')
+    return half
 
 
 def test_lock_changed_between_repeats(base, tmp_path):
@@ -395,6 +409,24 @@ def read_only(checkout: Checkout, targets: tuple[str, ...]) -> None:
         one_sentence(result.stdout, "results/cpu/records", "Read-only file system")
         assert "Traceback" not in result.stdout
         faults.nothing_left(checkout)
+
+
+def test_full_disk_under_the_logs(base, tmp_path):
+    checkout = checkout_of(base, tmp_path)
+    checkout.edit("config/hardware/cpu.yaml", lambda h: h["preflight"].update(disk_gib=0))
+    remove(checkout, "fp32/*/throughput-2.json")
+    before = checkout.records()
+    logs = checkout.folder / "results/cpu/logs"
+    with faults.mounted(logs, "-t", "tmpfs", "-o", "size=64k", "none"):
+        fill(logs)
+        result = checkout.snakemake("mixed_precision_fp32")
+        assert result.returncode != 0
+        assert "No space left on device" in result.stdout
+        assert "Traceback" not in result.stdout, result.stdout[-3000:]
+        faults.nothing_left(checkout)
+    again = checkout.snakemake("report")
+    assert again.returncode == 0, again.stdout[-3000:]
+    assert faults.measured_between(before, checkout.records()) == {"fp32/throughput-2.json"}
 
 
 def test_full_disk_while_data_is_prepared(base, tmp_path):

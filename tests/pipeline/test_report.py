@@ -1,6 +1,6 @@
 """The whole report, reduced: every row of every table, trained by the real frameworks."""
 
-from __future__ import annotations
+from __future__ import itertools
 
 import math
 import time
@@ -81,6 +81,22 @@ def test_runs_are_distinct_and_never_overlap(report):
     assert len({start for start, _ in spans}) == len(spans)
     for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
         assert end <= start
+
+
+def test_rows_of_a_table_follow_one_another(report):
+    """A shared machine changes its speed over minutes, so rows that are compared stand together."""
+    ordered = sorted(report.records().values(), key=lambda record: record["started"])
+    tables = [name for name, _ in itertools.groupby(record["table"] for record in ordered)]
+    assert len(tables) <= 2 * len(set(tables)), tables
+
+
+def test_the_speed_of_the_machine_stands_beside_every_timed_run(report):
+    for path, record in report.records().items():
+        seconds = record["load"]["calibration_seconds"]
+        if record["purpose"] == "throughput":
+            assert len(seconds) == 2 and all(0 < value < 30 for value in seconds), path
+        else:
+            assert seconds is None, path
 
 
 def test_losses_are_finite(report):

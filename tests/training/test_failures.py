@@ -77,11 +77,13 @@ def test_hang_is_a_timeout(launch):
     assert not _running("sleep 4321"), "a rank's child has survived"
 
 
-def test_sigterm_ends_every_rank(launch):
-    process, out = launch.start({"hang": spec("faulty.hanging")})
+def test_without_a_time_limit_it_hangs_until_sigterm_ends_every_rank(launch):
+    process, out = launch.start({"hang": spec("faulty.hanging")}, limit=1e6)
     deadline = time.monotonic() + 60
     while '"step"' not in (out / "events").read_text() and time.monotonic() < deadline:
         time.sleep(0.1)
+    time.sleep(8)
+    assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=5) == 128 + signal.SIGTERM
     assert not _running(str(out))

@@ -16,7 +16,9 @@ from records_factory import (
 )
 from trainmark import catalogues, tables, verdict
 from trainmark.aggregate import Aggregator
+from trainmark.findings import change, is_clear
 from trainmark.row_view import remarks
+from trainmark.sentences import Narrator
 
 LOCALES = Path(__file__).parents[2] / "report" / "locales"
 
@@ -324,3 +326,25 @@ def test_load_by_others_is_told_when_it_is_above_the_limit_of_its_run(results):
     assert "up to 40%" in told(load=load, foreign_cpu_percent_before=40.0)
     assert "900 MiB" not in told(load=load)
     assert "up to 900 MiB on a GPU" in (text := told(load=busy)) and "最大 900 MiB" in text
+
+
+def calibrated(seconds):
+    return {"before": [0.1] * 3, "after": [0.1] * 3, "calibration_seconds": [seconds, seconds]}
+
+
+def test_a_slower_machine_widens_the_interval_and_is_told(results):
+    rates = {"fp32": [20.0, 20.2, 20.1], "mixed": [25.0, 25.2, 25.1]}
+    for row, rate in rates.items():
+        results.measure("mixed_precision", row, throughput=rate, load=calibrated(0.08))
+    fp32, mixed = (row_of(results, row) for row in rates)
+    steady = change(mixed, fp32)
+    assert steady.machine_change == 0 and is_clear(steady)
+    results.measure("mixed_precision", "fp32", throughput=rates["fp32"], load=calibrated(0.12))
+    drifted = change(mixed, row_of(results))
+    assert drifted.machine_change == pytest.approx(0.5)  # faster while `mixed` was measured
+    assert drifted.change == steady.change and not is_clear(drifted)
+    assert drifted.low == pytest.approx((1 + steady.low) / 1.5 - 1)
+    assert drifted.high == pytest.approx((1 + steady.high) * 1.5 - 1)
+    for language, words in (("en", "own speed meanwhile: +50.0%"), ("ja", "速度変化 +50.0%")):
+        narrator = Narrator(catalogues.load(LOCALES, language), "mixed_precision", {})
+        assert words in narrator.change(drifted)

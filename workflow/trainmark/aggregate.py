@@ -161,6 +161,7 @@ class Aggregator:
             peak_memory_mib=max(per_rank) if per_rank else None,
             peak_memory_per_rank_mib=per_rank,
             memory_method=memory[0].memory.method if memory and memory[0].memory else None,
+            calibration_seconds=_calibration(found),
             parameters=counted.parameters.model if counted and counted.parameters else None,
             declared_parameters=spec.get("declared_parameters") if spec else None,
             parameters_per_rank=(
@@ -431,6 +432,12 @@ def _mfu(found: FoundRow, spec: dict[str, Any] | None) -> float | None:
     if not peak or not rates:
         return None
     return float(sum(rates) / len(rates) / (peak * 1e12 * spec["ranks"]))
+
+
+def _calibration(found: FoundRow) -> float | None:
+    loads = [record.load for record in found.ok("throughput") if record.load]
+    seconds = [value for load in loads for value in load.calibration_seconds or ()]
+    return sum(seconds) / len(seconds) if seconds else None
 
 
 def _entry(found: Found, environments: Environments, row: str) -> RunEntry:

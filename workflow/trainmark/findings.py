@@ -44,15 +44,27 @@ def change(row: Row, over: Row) -> Change | None:
     """Throughput of `row` against `over`; None where one of them has none."""
     if row.samples_per_second is None or over.samples_per_second is None:
         return None
-    ratio = statistics.ratio(row.samples_per_second.values, over.samples_per_second.values)
+    machine = _machine_change(row, over)
+    ratio = statistics.ratio(
+        row.samples_per_second.values, over.samples_per_second.values, systematic=machine or 0.0
+    )
     if ratio is None:
         return None
-    result = Change(row=row.id, over=over.id, change=ratio.change, n=ratio.n)
+    result = Change(
+        row=row.id, over=over.id, change=ratio.change, n=ratio.n, machine_change=machine
+    )
     if ratio.low is None or ratio.high is None:
         result.why_no_interval = "single" if min(ratio.n) < 2 else "constant"
     else:
         result.low, result.high, result.method = ratio.low, ratio.high, statistics.RATIO_METHOD
     return result
+
+
+def _machine_change(row: Row, over: Row) -> float | None:
+    """How much faster the machine itself was while `row` was measured than for `over`."""
+    if not row.calibration_seconds or not over.calibration_seconds:
+        return None
+    return over.calibration_seconds / row.calibration_seconds - 1
 
 
 def is_clear(found: Change) -> bool | None:

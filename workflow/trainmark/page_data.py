@@ -72,6 +72,11 @@ def _machine(
             for run in runs
             if run.load and run.load.foreign_cpu_percent is not None
         ),
+        calibration_seconds=_range(
+            seconds
+            for run in runs
+            for seconds in (run.load.calibration_seconds or () if run.load else ())
+        ),
         missing=[where for where, row in rows if row.state != "measured" and not _failed(row)],
         failed=[where for where, row in rows if _failed(row)],
     )

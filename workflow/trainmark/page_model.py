@@ -28,6 +28,9 @@ class Change(Part):
     high: Number | None = None
     n: tuple[int, int]
     method: str | None = None
+    machine_change: Number | None = Field(
+        default=None, description="of the machine's own speed meanwhile; it widens the interval"
+    )
     why_no_interval: Literal["single", "constant"] | None = None
 
 
@@ -166,6 +169,7 @@ class MachinePage(Part):
     commits: list[str]
     load_before: tuple[Number, Number] | None = Field(description="1 min load average, min and max")
     foreign_cpu_percent: tuple[Number, Number] | None
+    calibration_seconds: tuple[Number, Number] | None = None
     missing: list[str] = Field(description="table/row, not or not completely measured")
     failed: list[str]
 

@@ -92,6 +92,9 @@ class Load(Part):
     foreign_cpu_percent: Number | None = Field(
         default=None, description="CPU use of other processes during the run"
     )
+    calibration_seconds: list[Number] | None = Field(
+        default=None, description="fixed work on every core, right before and after a timed run"
+    )
     foreign_gpu_memory_mib: Number | None = Field(
         default=None, description="most on a GPU right before and right after the run"
     )

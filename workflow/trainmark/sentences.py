@@ -90,12 +90,21 @@ class Narrator:
         )
 
     def interval(self, found: model.Change, decimals: int) -> str:
+        values = {
+            "low": fmt.percent(found.low, decimals),
+            "high": fmt.percent(found.high, decimals),
+            "n1": found.n[0],
+            "n2": found.n[1],
+        }
+        if found.machine_change is None:
+            return self.say(
+                "95%% interval %(low)s to %(high)s, Welch, n = %(n1)s and %(n2)s", **values
+            )
         return self.say(
-            "95%% interval %(low)s to %(high)s, Welch, n = %(n1)s and %(n2)s",
-            low=fmt.percent(found.low, decimals),
-            high=fmt.percent(found.high, decimals),
-            n1=found.n[0],
-            n2=found.n[1],
+            "95%% interval %(low)s to %(high)s, Welch, n = %(n1)s and %(n2)s, widened by the change "
+            "of the machine's own speed meanwhile: %(machine)s",
+            **values,
+            machine=fmt.percent(found.machine_change, 1),
         )
 
     def _without_interval(self, found: model.Change, values: dict[str, str]) -> str:

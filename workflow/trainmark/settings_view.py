@@ -137,9 +137,16 @@ def machine_facts(machine: MachinePage, text: Messages) -> Facts:
         (say("Time spent measuring"), duration(machine.busy_seconds, text)),
         (say("Load before a run (1 min)"), _span(machine.load_before, 2)),
         (say("CPU used by others (%)"), _span(machine.foreign_cpu_percent, 1)),
+        (say("Fixed work on every core, between runs (ms)"), _milliseconds(machine)),
         (say("Git commit"), ", ".join(commit[:12] for commit in machine.commits[:4])),
     ]
     return [(label, fmt.visible(value, 200)) for label, value in facts if value]
+
+
+def _milliseconds(machine: MachinePage) -> str | None:
+    """The spread of the machine's own speed."""
+    found = machine.calibration_seconds
+    return _span((1000 * found[0], 1000 * found[1]), 0) if found else None
 
 
 def _span(values: tuple[float, float] | None, decimals: int) -> str | None:

@@ -82,13 +82,17 @@ def relative_half_width(values: Sequence[float], confidence: float = CONFIDENCE)
 
 
 def ratio(
-    numerator: Sequence[float], denominator: Sequence[float], confidence: float = CONFIDENCE
+    numerator: Sequence[float],
+    denominator: Sequence[float],
+    confidence: float = CONFIDENCE,
+    systematic: float = 0.0,
 ) -> Ratio | None:
     """Relative change between two rows of positive numbers; None where one of them has none.
 
     `change` is the ratio of the arithmetic means minus one. The interval is Welch's
     unequal-variance t interval of the difference of mean logarithms, taken back to a ratio;
-    there is none where a row has one value or where neither row varies at all.
+    there is none where a row has one value or where neither row varies at all. `systematic` is a
+    relative change that the repeats cannot show; it widens the interval on both sides.
     """
     if not numerator or not denominator:
         return None
@@ -99,7 +103,8 @@ def ratio(
     )
     if bounds is None:
         return Ratio(change, None, None, counts)
-    return Ratio(change, math.expm1(bounds[0]), math.expm1(bounds[1]), counts)
+    extra = abs(math.log1p(systematic))
+    return Ratio(change, math.expm1(bounds[0] - extra), math.expm1(bounds[1] + extra), counts)
 
 
 def _welch(

@@ -85,6 +85,9 @@ class Row(Part):
     peak_memory_mib: Number | None
     peak_memory_per_rank_mib: list[Number] | None
     memory_method: str | None
+    calibration_seconds: Number | None = Field(
+        default=None, description="fixed work on the CPU around the timed runs: the machine's speed"
+    )
     parameters: int | None
     declared_parameters: int | None
     parameters_per_rank: list[int] | None

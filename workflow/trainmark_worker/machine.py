@@ -10,6 +10,8 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional
 
+from .calibration import calibrate
+
 PACKAGES = (
     "torch",
     "numpy",
@@ -100,7 +102,10 @@ class Load:
     Made before the ranks start and stopped when they have ended: what GPUs then hold is others'.
     """
 
-    def __init__(self, device: str):
+    def __init__(self, device: str, timed: bool):
+        """`timed`: how fast the CPU is matters, because ranks on it are timed."""
+        self.calibrates = timed and device == "cpu"
+        self.calibrations = [calibrate()] if self.calibrates else []
         self.gpus_before = _gpu_memory_used(device)
         self.device = device
         self.before = list(os.getloadavg())
@@ -111,8 +116,11 @@ class Load:
         foreign = (_busy_seconds() - self.begin[1]) - (_own_seconds() - self.begin[2])
         capacity = max(elapsed, 1e-9) * (os.cpu_count() or 1)
         gpus = [*self.gpus_before, *_gpu_memory_used(self.device)]
+        if self.calibrates:
+            self.calibrations.append(calibrate())
         return {
             "foreign_gpu_memory_mib": max(gpus) if gpus else None,
+            "calibration_seconds": [round(seconds, 5) for seconds in self.calibrations] or None,
             "before": self.before,
             "after": list(os.getloadavg()),
             "foreign_cpu_percent": round(100 * max(0.0, foreign) / capacity, 1),

@@ -83,7 +83,8 @@ class Zygote:
             "started": records.now(),
         }
         begin = time.monotonic()
-        load, oom_kills = machine.Load(self.device), limits.kernel_oom_kills()
+        load = machine.Load(self.device, timed=spec["purpose"] == "throughput")
+        oom_kills = limits.kernel_oom_kills()
         group = launch.LAUNCHERS[self.todo["launcher"]](run, folder)
         watch = Watch(
             group,
