@@ -1,7 +1,8 @@
 """The whole report, reduced: every row of every table, trained by the real frameworks."""
 
-from __future__ import itertools
+from __future__ import annotations
 
+import itertools
 import math
 import time
 from datetime import datetime
