@@ -109,7 +109,16 @@ def peer(pairs: int, steps: int) -> dict[str, Any]:
 
 
 def phases() -> dict[str, Any]:
-    kept = [json.loads(p.read_text()) for p in ROOT.glob("results/cpu/records/*/*/*/*.json")]
+    plans = [json.loads(path.read_text()) for path in ROOT.glob("build/plans/cpu/*/*.json")]
+    folders = [
+        (plan, ROOT / f"results/cpu/records/{plan['table']}/{plan['row']}") for plan in plans
+    ]
+    wanted = {
+        records.Run(run["purpose"], run["repeat"], run["key"]).path(folder)
+        for plan, folder in folders
+        for run in plan["runs"]
+    }
+    kept = [json.loads(path.read_text()) for path in wanted if path.exists()]
     if not kept:
         sys.exit("there are no records; run `make report` first")
     starts = [datetime.fromisoformat(record["started"]) for record in kept]
@@ -130,7 +139,7 @@ def phases() -> dict[str, Any]:
 
 
 def noop(pairs: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "snakemake", "--cores", "4", "--quiet", "all"]
+    command = [sys.executable, "-m", "snakemake", "--cores", "4"]
     found = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "Snakefile").write_text("rule all:\n    input: []\n")

@@ -115,11 +115,10 @@ class Aggregator:
     def _record(self, run: Run, folder: Path, found: FoundRow) -> Record | None:
         plan = found.plan
         try:
-            raw = records.load_run(run, folder, plan["table"], plan["row"])
+            return records.load_run_model(run, folder, plan["table"], plan["row"])
         except InvalidRecord as error:
             found.invalid.append(self._relative(str(error)))
             return None
-        return Record.model_validate(raw) if raw is not None else None
 
     def _relative(self, message: str) -> str:
         return message.replace(f"{self.folder}/", "")
@@ -128,11 +127,10 @@ class Aggregator:
         plan = found.plan
         for path in reversed(attempts):
             try:
-                raw = records.load(path, plan["table"], plan["row"])
+                entry.record = records.load_model(path, plan["table"], plan["row"])
             except InvalidRecord as error:
                 found.invalid.append(self._relative(str(error)))
                 continue
-            entry.record = Record.model_validate(raw)
             entry.file = path.relative_to(self.folder).as_posix()
             return
 

@@ -7,9 +7,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainmark.canonical import digest
+
+if TYPE_CHECKING:
+    from trainmark.record_model import Record as Model
 
 SCHEMA_VERSION = 1
 FINAL = ("ok", "oom", "unsupported")  # outcomes that the next invocation does not repeat
@@ -69,8 +72,17 @@ def load(path: Path, table: str | None = None, row: str | None = None) -> Record
 
     Raises InvalidRecord with one sentence. Missing files raise FileNotFoundError.
     """
+    return _load(path, table, row)[0]
+
+
+def load_model(path: Path, table: str, row: str) -> Model:
+    """As `load`, with types."""
+    return _load(path, table, row)[1]
+
+
+def _load(path: Path, table: str | None, row: str | None) -> tuple[Record, Model]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        record = _parse(path.read_bytes())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InvalidRecord(f"{path}: not complete JSON ({error})") from error
     except _NotANumber as error:
@@ -81,8 +93,16 @@ def load(path: Path, table: str | None = None, row: str | None = None) -> Record
         raise InvalidRecord(f"{path}: cannot be read ({error})") from error
     if not isinstance(record, dict):
         raise InvalidRecord(f"{path}: holds {type(record).__name__}, not a record")
-    _check(record, path, table, row)
-    return record
+    return record, _check(record, path, table, row)
+
+
+def _parse(content: bytes) -> Any:
+    from pydantic_core import from_json  # several times as fast, but its messages are poor
+
+    try:
+        return from_json(content, allow_inf_nan=False)
+    except ValueError:
+        return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
 
 
 def why_invalid(path: Path, table: str, row: str) -> str:
@@ -102,7 +122,7 @@ def _refuse_constant(name: str) -> None:
     raise _NotANumber(name)
 
 
-def _check(record: Record, path: Path, table: str | None, row: str | None) -> None:
+def _check(record: Record, path: Path, table: str | None, row: str | None) -> Model:
     version = record.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidRecord(f"{path}: has schema version {version!r}, not {SCHEMA_VERSION}")
@@ -110,7 +130,7 @@ def _check(record: Record, path: Path, table: str | None, row: str | None) -> No
         raise InvalidRecord(f"{path}: lacks {', '.join(missing)}")
     if table is not None and (record["table"], record["row"]) != (table, row):
         raise InvalidRecord(f"{path}: is a record of {record['table']}/{record['row']}")
-    _check_shape(record, path)
+    model = _model(record, path)
     parts = record["key_parts"]
     if digest(record["spec"]) != parts.get("spec") or key_of(parts) != record["key"]:
         raise InvalidRecord(f"{path}: its spec does not match its key; was it edited by hand?")
@@ -118,16 +138,17 @@ def _check(record: Record, path: Path, table: str | None, row: str | None) -> No
         raise InvalidRecord(f"{path}: has the unknown outcome {record['outcome']!r}")
     if record["outcome"] == "ok":
         _check_metrics(record, path)
+    return model
 
 
-def _check_shape(record: Record, path: Path) -> None:
+def _model(record: Record, path: Path) -> Model:
     """The types of all known fields: what the tables read must be there and be a number."""
     from pydantic import ValidationError
 
     from trainmark.record_model import Record as Model
 
     try:
-        Model.model_validate(record)
+        return Model.model_validate(record)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
@@ -147,14 +168,25 @@ def _check_metrics(record: Record, path: Path) -> None:
 
 def load_run(run: Run, row_folder: Path, table: str, row: str) -> Record | None:
     """The record of a wanted run, or None when there is none; raises InvalidRecord."""
+    found = _load_run(run, row_folder, table, row)
+    return found[0] if found else None
+
+
+def load_run_model(run: Run, row_folder: Path, table: str, row: str) -> Model | None:
+    """As `load_run`, with types."""
+    found = _load_run(run, row_folder, table, row)
+    return found[1] if found else None
+
+
+def _load_run(run: Run, row_folder: Path, table: str, row: str) -> tuple[Record, Model] | None:
     path = run.path(row_folder)
     try:
-        record = load(path, table, row)
+        record, model = _load(path, table, row)
     except FileNotFoundError:
         return None
     if (record["purpose"], record["repeat"], record["key"]) != (run.purpose, run.repeat, run.key):
         raise InvalidRecord(f"{path}: is the record of {record['purpose']}-{record['repeat']}")
-    return record
+    return record, model
 
 
 def missing_runs(plan: dict[str, Any], row_folder: Path) -> list[Run]:
