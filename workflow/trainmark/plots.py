@@ -156,7 +156,7 @@ def scatter(points: Sequence[Point], words: Words, name: str, height: float) -> 
 def _limits(axes: Any, points: Sequence[Point]) -> None:
     for setter, values in (
         (axes.set_xlim, [p.memory for p in points]),
-        (axes.set_ylim, [p.rate for p in points]),
+        (axes.set_ylim, [p.rate + side * (p.error or 0) for p in points for side in (-1, 1)]),
     ):
         low, high = min(values), max(values)
         room = (high - low) * 0.16 or abs(high) * 0.1 or 1

@@ -103,7 +103,8 @@ def remarks(row: Row, title: str, text: Messages, spread_limit: float) -> View |
     parts = [{"text": told[:1].upper() + told[1:], "quote": quote} for told, quote in found]
     if not parts:
         return None
-    view: View = {"title": title, "parts": parts, "traceback": None}
+    gap = text.pgettext("two sentences", "%(first)s %(second)s") % {"first": "", "second": ""}
+    view: View = {"title": title, "parts": parts, "gap": gap, "traceback": None}
     if row.cause and row.cause.traceback and row.outcome not in (None, "ok"):
         view["traceback"] = fmt.visible(row.cause.traceback)
         view["traceback_title"] = _where(row, text)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from .outcome import cause_of_exit, empty_cause, first_cause
 
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.05  # each look costs the ranks a little of their CPU
 PEER_GRACE_SECONDS = 5.0  # the other ranks of a failed one end by themselves, mostly within 3 s
 TRACEBACK_GRACE_SECONDS = 0.5
 LOG_EXCERPT_BYTES = 6000
