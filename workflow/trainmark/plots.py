@@ -329,7 +329,6 @@ def _describe(root: ET.Element, words: Words, name: str) -> None:
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     root.set("class", "chart")
-    root.set("role", "group")
     root.set("aria-labelledby", f"{name}-t")
     root.set("aria-describedby", f"{name}-d")
     title, description = ET.Element(f"{{{SVG}}}title"), ET.Element(f"{{{SVG}}}desc")
