@@ -59,3 +59,8 @@ for planned in PLANS.rows:
                 f"{planned.table}_{planned.row}"
             input:
                 summary_of(planned.table, planned.row),
+            localrule: True
+            message:
+                f"{planned.table}/{planned.row} is measured"
+            shell:
+                "{TRAINMARK} verdict --row {input:q}"

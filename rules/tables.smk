@@ -47,3 +47,4 @@ for table_id in TABLES:
         shell:
             "{TRAINMARK} tables --plans {PLAN_FOLDER} --records {RESULTS}/records"
             " --table {params.table} --print"
+            " && {TRAINMARK} verdict --tables {RESULTS}/tables --table {params.table}"

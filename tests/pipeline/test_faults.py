@@ -526,13 +526,16 @@ def stale_locks(checkout: Checkout, folder: Path, wrapped: str = "") -> None:
     own_environment(checkout, str(script))
 
 
-def test_without_extensions_of_its_own_a_run_waits_for_a_stale_compile_lock(base, tmp_path):
+def test_without_both_protections_a_run_waits_for_a_stale_compile_lock(base, tmp_path):
+    """DeepSpeed is kept from compiling, and what still compiles does so in a folder of the run."""
     checkout = tiny_zero1(base, tmp_path)
     checkout.edit("config/config.yaml", lambda c: c.update(retries=0))
     checkout.edit("config/hardware/cpu.yaml", lambda h: h.update(time_limit_seconds=15))
     stale_locks(checkout, tmp_path)
     private = ', "TORCH_EXTENSIONS_DIR": folder / "extensions"}'
     faults.replace(checkout, "workflow/trainmark_worker/launch.py", private, "}")
+    shim = "workflow/trainmark_worker/compat/deepspeed_no_shm.py"
+    faults.replace(checkout, shim, '__["deepspeed_shm_comm"] = False', "__")
     assert checkout.snakemake("sharding_zero1").returncode != 0
     failed = faults.failed(checkout, "sharding/zero1").values()
     assert {record["outcome"] for record in failed} == {"timeout"}
@@ -578,7 +581,7 @@ def test_adaptive_repeats_on_a_machine_that_others_use(base, tmp_path):
     records = checkout.records("mixed_precision/fp32/*/throughput-*.json").values()
     assert all(r["foreign_cpu_percent_before"] > 5 for r in records)
     assert all(r["load"]["foreign_cpu_percent"] > 5 for r in records)
-    for language, word in (("ja", "ほかのプロセス"), ("en", "other processes used")):
+    for language, word in (("ja", "ほかのプロセス"), ("en", "Other processes used")):
         assert word in checkout.page(language)
     wide = checkout.snakemake("mixed_precision_fp32", measure="again", interval_limit=100)
     assert wide.returncode == 0, wide.stdout[-3000:]

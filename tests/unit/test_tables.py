@@ -303,6 +303,26 @@ def test_the_verdict_names_failures_and_their_logs(results, capsys):
     assert [line for line in lines if "mixed_precision/mixed: parity failed" in line]
 
 
+def test_the_verdict_on_one_table_and_on_one_row(results, tmp_path, capsys):
+    results.measure("mixed_precision", "fp32", outcome="timeout", cause=make_cause())
+    made = tables.main([
+        "--plans", str(results.plans), "--records", str(results.records),
+        "--out", str(tmp_path / "tables"),
+    ])  # fmt: skip
+    folder = ["--tables", str(tmp_path / "tables")]
+    assert made == 0
+    assert verdict.main([*folder, "--table", "mixed_precision"]) == 1
+    assert "mixed_precision/fp32: timeout" in capsys.readouterr().err
+    assert verdict.main([*folder, "--table", "sharding"]) == 0
+    summary = tmp_path / "rows/sharding/oss.json"
+    outcomes = {"throughput-1": "timeout", "memory-1": "oom", "parity-1": "ok"}
+    write_json(summary, {"table": "sharding", "row": "oss", "outcomes": outcomes})
+    assert verdict.main(["--row", str(summary)]) == 1
+    assert "sharding/oss: throughput-1 timeout; log: " in capsys.readouterr().err
+    write_json(summary, {"table": "sharding", "row": "oss", "outcomes": {"memory-1": "oom"}})
+    assert verdict.main(["--row", str(summary)]) == 0
+
+
 def test_the_verdict_accepts_oom_and_unmeasured_rows(results):
     results.measure("mixed_precision", "fp32", outcome="oom", cause=make_cause())
     command(results)

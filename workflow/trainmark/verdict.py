@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,16 +46,33 @@ def _parity_failures(row: Row, complete: bool) -> Iterator[str]:
             )
 
 
+def row_failure(summary: Path, logs: Path) -> str | None:
+    """One line on a row by itself, from its summary: which of its runs failed."""
+    row = json.loads(summary.read_text(encoding="utf-8"))
+    outcomes = row["outcomes"].items()
+    bad = [f"{run} {outcome}" for run, outcome in outcomes if outcome in ("error", "timeout")]
+    log = logs / f"{row['table']}-{row['row']}.log"
+    return f"{row['table']}/{row['row']}: {', '.join(bad)}; log: {log}" if bad else None
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="trainmark verdict", description=__doc__)
-    parser.add_argument("--tables", type=Path, required=True, help="results/<hardware>/tables")
-    parser.add_argument("--logs", type=Path, help="default: logs beside the tables' folder")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--tables", type=Path, help="results/<hardware>/tables")
+    what.add_argument("--row", type=Path, help="a row's summary: results/<hardware>/rows/…")
+    parser.add_argument("--table", help="of --tables, this one alone")
+    parser.add_argument("--logs", type=Path, help="default: logs in results/<hardware>")
     parser.add_argument(
         "--complete", action="store_true", help="fail also for what is not measured"
     )
     options = parser.parse_args(argv)
-    logs = options.logs or options.tables.parent / "logs"
-    found = list(failures(read_folder(options.tables), logs, options.complete))
+    if options.row:
+        told = row_failure(options.row, options.logs or options.row.parents[2] / "logs")
+        found = [told] if told else []
+    else:
+        logs = options.logs or options.tables.parent / "logs"
+        tables = [t for t in read_folder(options.tables) if options.table in (None, t.table)]
+        found = list(failures(tables, logs, options.complete))
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0
