@@ -33,7 +33,7 @@ def private_environment(folder: Path) -> Dict[str, str]:
 
 
 class ForkedRanks:
-    """Forks `ranks` processes, each the leader of its own process group. Needs `rank.prepare` before."""
+    """Forks `ranks` processes, each the leader of its own session. Needs `rank.prepare` before."""
 
     def __init__(self, run: Dict[str, Any], folder: Path):
         from . import rank
@@ -82,7 +82,7 @@ class ForkedRanks:
 
 def _become_rank(zygote: int) -> None:
     limits.die_with_parent(parent=zygote)
-    os.setpgid(0, 0)  # not a session: the kernel would schedule the ranks as rivals
+    os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
