@@ -114,9 +114,7 @@ def phases() -> dict[str, Any]:
         (plan, ROOT / f"results/cpu/records/{plan['table']}/{plan['row']}") for plan in plans
     ]
     wanted = {
-        records.Run(run["purpose"], run["repeat"], run["key"]).path(folder)
-        for plan, folder in folders
-        for run in plan["runs"]
+        run.path(folder) for plan, folder in folders for run in records.wanted_runs(plan, folder)
     }
     kept = [json.loads(path.read_text()) for path in wanted if path.exists()]
     if not kept:

@@ -11,8 +11,8 @@ from test_parity import FP32, MIXED
 from worker import difference, losses
 
 STEPS = 10
-#: Memory is compared where activations are several MiB.
-# Large enough that pages and what Python allocates within a step are no part of the comparison.
+#: Memory is compared where activations are several MiB: pages, and what Python allocates within a
+#: step, are no part of the comparison.
 LARGER = {"hidden": 128, "micro_batch": 16, "global_batch": 64, "timed_steps": 4}
 
 

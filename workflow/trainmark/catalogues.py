@@ -75,11 +75,12 @@ class Messages(NullTranslations):
 
 def join_sentences(sentences: Sequence[str], text: Messages) -> str:
     """Sentences in a row, with the space that the language puts between them."""
-    joined = sentences[0]
-    for sentence in sentences[1:]:
-        pattern = text.pgettext("two sentences", "%(first)s %(second)s")
-        joined = pattern % {"first": joined, "second": sentence}
-    return joined
+    return sentence_gap(text).join(sentences)
+
+
+def sentence_gap(text: Messages) -> str:
+    """What a language puts between two sentences: a space, or nothing."""
+    return text.pgettext("two sentences", "%(first)s %(second)s") % {"first": "", "second": ""}
 
 
 def path_of(locales: Path, language: str) -> Path:

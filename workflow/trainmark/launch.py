@@ -446,8 +446,7 @@ def _summarise(launch: Launch, results: Path) -> None:
     plan = launch.plan
     summary = records.summary(plan, launch.folder)
     write_json(results / "rows" / plan["table"] / f"{plan['row']}.json", summary)
-    bad = (*records.FAILED, "missing")
-    failed = sorted({outcome for outcome in summary["outcomes"].values() if outcome in bad})
+    failed = sorted(set(records.failed_runs(summary).values()))
     if failed:
         launch.progress.say(f"{launch.name}: {', '.join(failed)}; see {launch.log_path}")
 

@@ -226,6 +226,12 @@ def summary(plan: dict[str, Any], row_folder: Path) -> dict[str, Any]:
     }
 
 
+def failed_runs(summary: dict[str, Any]) -> dict[str, str]:
+    """{run name: outcome} of a summary's runs that left no result."""
+    outcomes = summary["outcomes"].items()
+    return {name: outcome for name, outcome in outcomes if outcome not in FINAL}
+
+
 def last_failure(run: Run, row_folder: Path) -> Record | None:
     """The newest readable failed attempt at a run."""
     for path in reversed(run.failed_paths(row_folder)):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmark import formatting as fmt
-from trainmark.catalogues import N_, Messages
+from trainmark.catalogues import N_, Messages, sentence_gap
 from trainmark.findings import baseline
 from trainmark.nvidia import IDLE_MEMORY_MIB
 from trainmark.sentences import OUTCOMES
@@ -103,8 +103,7 @@ def remarks(row: Row, title: str, text: Messages, spread_limit: float) -> View |
     parts = [{"text": told[:1].upper() + told[1:], "quote": quote} for told, quote in found]
     if not parts:
         return None
-    gap = text.pgettext("two sentences", "%(first)s %(second)s") % {"first": "", "second": ""}
-    view: View = {"title": title, "parts": parts, "gap": gap, "traceback": None}
+    view: View = {"title": title, "parts": parts, "gap": sentence_gap(text), "traceback": None}
     if row.cause and row.cause.traceback and row.outcome not in (None, "ok"):
         view["traceback"] = fmt.visible(row.cause.traceback)
         view["traceback_title"] = _where(row, text)

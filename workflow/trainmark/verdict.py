@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainmark import records
 from trainmark.table_model import Row, Table
 from trainmark.tables import read_folder
 
@@ -23,7 +24,7 @@ def failures(
         for row in table.rows:
             log = logs / f"{table.table}-{row.id}.log" if logs else None
             where = f"; log: {log}" if log and log.is_file() else ""
-            if row.outcome in ("error", "timeout"):
+            if row.outcome in records.FAILED:
                 yield f"{table.table}/{row.id}: {row.outcome}: {row.reason}{where}"
             elif complete and row.state != "measured":
                 yield f"{table.table}/{row.id}: {row.reason}{where}"
@@ -49,8 +50,7 @@ def _parity_failures(row: Row, complete: bool) -> Iterator[str]:
 def row_failure(summary: Path, logs: Path) -> str | None:
     """One line on a row by itself, from its summary: which of its runs failed."""
     row = json.loads(summary.read_text(encoding="utf-8"))
-    outcomes = row["outcomes"].items()
-    bad = [f"{run} {outcome}" for run, outcome in outcomes if outcome in ("error", "timeout")]
+    bad = [f"{name} {outcome}" for name, outcome in records.failed_runs(row).items()]
     log = logs / f"{row['table']}-{row['row']}.log"
     return f"{row['table']}/{row['row']}: {', '.join(bad)}; log: {log}" if bad else None
 
@@ -66,11 +66,12 @@ def main(argv: list[str]) -> int:
         "--complete", action="store_true", help="fail also for what is not measured"
     )
     options = parser.parse_args(argv)
+    results = options.row.parents[2] if options.row else options.tables.parent
+    logs = options.logs or results / "logs"
     if options.row:
-        told = row_failure(options.row, options.logs or options.row.parents[2] / "logs")
+        told = row_failure(options.row, logs)
         found = [told] if told else []
     else:
-        logs = options.logs or options.tables.parent / "logs"
         tables = [t for t in read_folder(options.tables) if options.table in (None, t.table)]
         found = list(failures(tables, logs, options.complete))
     for line in found:

@@ -104,8 +104,7 @@ class Load:
 
     def __init__(self, device: str, timed: bool):
         """`timed`: how fast the CPU is matters, because ranks on it are timed."""
-        self.calibrates = timed and device == "cpu"
-        self.calibrations = [calibrate()] if self.calibrates else []
+        self.calibrations = [calibrate()] if timed and device == "cpu" else []
         self.gpus_before = _gpu_memory_used(device)
         self.device = device
         self.before = list(os.getloadavg())
@@ -116,7 +115,7 @@ class Load:
         foreign = (_busy_seconds() - self.begin[1]) - (_own_seconds() - self.begin[2])
         capacity = max(elapsed, 1e-9) * (os.cpu_count() or 1)
         gpus = [*self.gpus_before, *_gpu_memory_used(self.device)]
-        if self.calibrates:
+        if self.calibrations:
             self.calibrations.append(calibrate())
         return {
             "foreign_gpu_memory_mib": max(gpus) if gpus else None,
