@@ -73,8 +73,7 @@ def bare_throughput(python: str, run: dict[str, Any]) -> float:
             "--nproc_per_node", str(run["spec"]["ranks"]),
             str(ROOT / "benchmarks/bare_torchrun.py"), file.name, run["data"],
         ]  # fmt: skip
-        quiet = {**os.environ, **worker.WORKER_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=quiet)
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
 
 

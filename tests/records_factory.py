@@ -329,6 +329,7 @@ def make_record(
         else None,
         "dtypes": {
             "compute": "bfloat16" if spec["precision"] == "mixed" else "float32",
+            "products": None,
             "weights": "float32",
             "optimizer": "float32",
             "gradient_reduction": "float32",

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from conftest import _megatron
+from trainmark_worker import startup
 from trainmark_worker.outcome import first_cause, outcome_of
 from worker import spec, write_data
 
@@ -34,6 +35,16 @@ def faults(launch):
         "after": spec(timed_steps=2),
     }
     return launch.run(specs)
+
+
+def test_only_a_memory_limit_changes_the_allocator():
+    def allocator(*limits, device="cpu"):
+        specs = [spec(memory_limit_mib=limit, device=device) for limit in limits]
+        variables = startup.variables([{"spec": found} for found in specs])
+        return {name for name in variables if name.startswith("MALLOC_")}
+
+    assert allocator(None, None) == allocator(70, device="cuda") == set()
+    assert allocator(None, 70) == set(startup.MALLOC)
 
 
 def test_out_of_memory_is_real(failures):

@@ -49,6 +49,65 @@ def test_still_needed(launch, name):
     assert any(word in done.stderr for word in words), done.stderr[-1500:]
 
 
+def test_bfloat16_products_are_needed_where_they_are_used(launch):
+    """torch's own are many times slower than fp32 exactly where the stand-in is installed."""
+    code = """
+import time, torch
+from trainmark_worker.compat import bfloat16_products
+torch.set_num_threads(1)
+def seconds(one, other):
+    tries = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        one @ other
+        tries.append(time.perf_counter() - begin)
+    return min(tries)
+one, other = torch.randn(640, 192), torch.randn(192, 768)
+slow = seconds(one.bfloat16(), other.bfloat16()) > 8 * seconds(one, other)
+spec = {"device": "cpu", "precision": "mixed", "mixed_dtype": "bfloat16"}
+assert slow == (bfloat16_products.product_dtype(spec) == "float32"), slow
+for other_spec in ({"device": "cuda"}, {"precision": "fp32"}, {"mixed_dtype": "float16"}):
+    assert bfloat16_products.product_dtype({**spec, **other_spec}) is None
+"""
+    done = launch.script(code)
+    assert done.returncode == 0, done.stderr[-1500:]
+
+
+def test_bfloat16_products_are_torchs_own(launch):
+    """Values, gradients and other types; the products rounded once."""
+    code = """
+import torch
+from trainmark_worker.compat import bfloat16_products
+torch.manual_seed(1)
+cases = [(torch.mm, (4, 8), (8, 6), {}), (torch.bmm, (2, 4, 8), (2, 8, 6), {})]
+scaled = {"beta": 0.5, "alpha": 2.0}
+cases += [(torch.addmm, (6,), (4, 8), (8, 6), scaled)]
+cases += [(torch.baddbmm, (2, 4, 6), (2, 4, 8), (2, 8, 6), scaled)]
+def computed(dtype):
+    found = []
+    for product, *shapes, factors in cases:
+        torch.manual_seed(2)
+        tensors = [torch.randn(s).to(dtype).requires_grad_() for s in shapes]
+        out = product(*tensors, **factors)
+        assert out.dtype is dtype
+        out.float().square().sum().backward()
+        found += [out.detach().float(), *(t.grad.float() for t in tensors)]
+    return found
+own = {dtype: computed(dtype) for dtype in (torch.float32, torch.bfloat16)}
+whole = torch.mm(torch.arange(4).view(2, 2), torch.arange(4).view(2, 2))
+bfloat16_products.install()
+for one, other in zip(own[torch.float32], computed(torch.float32)):
+    assert torch.equal(one, other)
+for one, other in zip(own[torch.bfloat16], computed(torch.bfloat16)):
+    torch.testing.assert_close(one, other, rtol=2**-6, atol=2**-4)
+one, other = torch.randn(64, 512).bfloat16(), torch.randn(512, 64).bfloat16()
+assert torch.equal(one @ other, (one.float() @ other.float()).bfloat16())
+assert torch.equal(torch.mm(torch.arange(4).view(2, 2), torch.arange(4).view(2, 2)), whole)
+"""
+    done = launch.script(code)
+    assert done.returncode == 0, done.stderr[-1500:]
+
+
 def test_stand_ins_here(launch):
     """DeepSpeed would compile; those for torch 1 are off; none is on with CUDA."""
     code = """

@@ -329,6 +329,21 @@ def test_the_verdict_accepts_oom_and_unmeasured_rows(results):
     assert verdict.main(["--tables", str(results.tables)]) == 0
 
 
+def remarks_of(row):
+    """In both languages."""
+    texts = [catalogues.load(LOCALES, language) for language in ("en", "ja")]
+    views = [remarks(row, "", text, 0.5) for text in texts]
+    return " ".join(part["text"] for view in views if view for part in view["parts"])
+
+
+def test_products_that_a_stand_in_computed_are_told(results):
+    used = {"compute": "bfloat16", "weights": "float32", "optimizer": "float32"}
+    results.measure("mixed_precision", "mixed", dtypes=used)
+    assert "AVX-512" not in remarks_of(row_of(results, "mixed"))
+    results.measure("mixed_precision", "mixed", dtypes={**used, "products": "float32"})
+    assert remarks_of(row_of(results, "mixed")).count("AVX-512") >= 2
+
+
 def test_load_by_others_is_told_when_it_is_above_the_limit_of_its_run(results):
     load = {"before": [0.1] * 3, "after": [0.1] * 3, "foreign_cpu_percent": 12.0}
     busy = {**load, "foreign_gpu_memory_mib": 900}
@@ -336,9 +351,7 @@ def test_load_by_others_is_told_when_it_is_above_the_limit_of_its_run(results):
 
     def told(**changes):
         results.measure("mixed_precision", "fp32", **{**context, **changes})
-        texts = [catalogues.load(LOCALES, language) for language in ("en", "ja")]
-        views = [remarks(row_of(results), "", text, 0.5) for text in texts]
-        return " ".join(part["text"] for view in views if view for part in view["parts"])
+        return remarks_of(row_of(results))
 
     assert "12%" not in told(load=load)
     assert "Other processes used up to 12% of" in (text := told(load=load, foreign_load_limit=10))

@@ -45,6 +45,9 @@ class Parameters(Part):
 
 class Dtypes(Part):
     compute: str | None = None
+    products: str | None = Field(
+        default=None, description="what a stand-in multiplied matrices of `compute` in"
+    )
     weights: str | None = None
     optimizer: str | None = None
     gradient_reduction: str | None = None

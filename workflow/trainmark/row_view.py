@@ -160,6 +160,8 @@ def _remarks(row: Row, text: Messages, limit: float) -> Iterator[tuple[str, str 
     if row.dtypes and row.dtypes.note:
         known = DTYPE_NOTES.get(row.dtypes.note)
         yield (say(known), None) if known else (say("on data types:"), row.dtypes.note)
+    if row.dtypes and row.dtypes.products:
+        yield say(ROUNDED_PRODUCTS), None
     if row.memory_method in MEMORY_NOTES:
         yield say(MEMORY_NOTES[row.memory_method]), None
     for message in row.invalid[:5]:
@@ -285,6 +287,11 @@ DTYPE_NOTES = {
         "the arithmetic is emulated, and the time says nothing about 16-bit speed."
     ),
 }
+ROUNDED_PRODUCTS = N_(
+    "torch multiplies bfloat16 matrices fast only where the CPU has AVX-512, which this one lacks: "
+    "they were multiplied in fp32 and the products rounded, so the time says nothing about 16-bit "
+    "speed."
+)
 # Reasons of the shipped hardware profiles, so that they have translations.
 KNOWN_STAND_INS = (
     N_(

@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import psutil
-from trainmark_worker.startup import MALLOC
 
 GRACE_SECONDS = 5.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FOLDER_PREFIX = "trainmark-launch-"
 POLL_SECONDS = 0.5
-# A repeatable allocation window for the memory limit, and no contention between CPU ranks.
 WORKER_ENVIRONMENT = {
-    **MALLOC,
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",

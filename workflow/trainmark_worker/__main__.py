@@ -18,8 +18,7 @@ def main() -> int:
     todo = json.loads(arguments.todo.read_text())
     if not todo["runs"]:
         return 0
-    spec = todo["runs"][0]["spec"]
-    startup.ensure(spec["threads_per_rank"], spec["device"])
+    startup.ensure(todo["runs"])
 
     from .zygote import Zygote, own_stdout
 

@@ -2,9 +2,9 @@
 
 On a CPU, RLIMIT_DATA is set to what the process already uses plus the budget, so that the budget
 is for the model, its states and activations. Near the limit torch's allocator raises a Python
-exception with the place in the model; that only repeats well with the malloc settings below, in
-the environment before the process starts: large tensors come straight from the kernel and go
-straight back, so freed memory never counts.
+exception with the place in the model; that only repeats well with the malloc settings of
+startup.py, in the environment before the process starts: large tensors come straight from the
+kernel and go straight back, so freed memory never counts.
 """
 
 from __future__ import annotations

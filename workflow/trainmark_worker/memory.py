@@ -15,6 +15,7 @@ Measured in both ways, eager PyTorch differs by less than 2 % (tests/training/te
 from __future__ import annotations
 
 import bisect
+import ctypes
 import gc
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
@@ -135,21 +136,29 @@ def _time(event) -> int:
     return event.start_ns() if hasattr(event, "start_ns") else event.start_us()
 
 
+#: mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX.
+MALLOPT = {-3: 2**17, -1: 2**17, -4: 10**6, -8: 1}
+
+
 class CpuMemoryOfOthers(CpuMemory):
     """For frameworks with their own allocator: torch's steady memory and the growth within a step.
 
-    The first step is left out: it exports graphs and creates the optimizer's state. With the malloc
-    settings of startup.py, a tensor of 128 KiB or more comes from the kernel and goes back to it.
+    The first step is left out: it exports graphs and creates the optimizer's state. A tensor of
+    128 KiB or more comes from the kernel and goes back to it.
     """
 
     method = "torch.profiler+resident"
 
     def start(self) -> None:
         super().start()
+        self.libc = ctypes.CDLL(None)
+        for option, value in MALLOPT.items():
+            self.libc.mallopt(option, value)
         self.steps = self.growth = 0
 
     def begin_step(self) -> None:
         gc.collect()
+        self.libc.malloc_trim(0)
         with open("/proc/self/clear_refs", "w") as control:
             control.write("5")  # proc(5): VmHWM, the highest resident size, starts again
         self.before = _status_bytes("VmRSS")

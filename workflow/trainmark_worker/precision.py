@@ -7,6 +7,8 @@ from typing import Any, ContextManager, Dict, Optional
 
 import torch
 
+from .compat import bfloat16_products
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -43,6 +45,7 @@ def autocast_dtypes(spec: Dict[str, Any]) -> Dict[str, Optional[str]]:
     compute = spec["mixed_dtype"] if is_mixed(spec) else "float32"
     return {
         "compute": compute,
+        "products": bfloat16_products.product_dtype(spec),
         "weights": "float32",
         "optimizer": "float32",
         "gradient_reduction": "float32",

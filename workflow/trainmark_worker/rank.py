@@ -84,7 +84,7 @@ def _train(run: Dict[str, Any], folder: Path, position) -> Dict[str, Any]:
         "nccl" if device.type == "cuda" else "gloo",
         timeout=datetime.timedelta(seconds=max(60, 2 * run["time_limit_seconds"])),
     )
-    compat.start()
+    compat.start(spec)
     strategy = strategies.load(spec["strategy"])(spec, device)
     strategy.check()
     strategy.start()

@@ -7,6 +7,8 @@ for torch itself are for everyone and are called from here.
 
 from __future__ import annotations
 
+from typing import Any, Dict
+
 import torch
 
 
@@ -28,5 +30,9 @@ def prepare() -> None:
         layer_norm_torch1.install()
 
 
-def start() -> None:
+def start(spec: Dict[str, Any]) -> None:
     """In a rank, after its process group exists."""
+    from . import bfloat16_products
+
+    if bfloat16_products.product_dtype(spec):
+        bfloat16_products.install()

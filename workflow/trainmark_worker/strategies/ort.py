@@ -71,7 +71,7 @@ class Strategy(base.Strategy):
     def dtypes(self):
         found = super().dtypes()
         if self.emulated:
-            found.update(compute="float32", note=EMULATED)
+            found.update(compute="float32", products=None, note=EMULATED)
         return found
 
 
