@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -520,7 +521,7 @@ def stale_locks(checkout: Checkout, folder: Path, wrapped: str = "") -> None:
         (extensions / name / "lock").touch()  # a killed compilation leaves it; later ones wait
     script = folder / "python"
     script.write_text(
-        f'#!/bin/sh\nexport TORCH_EXTENSIONS_DIR={extensions}\nexec {wrapped} {python} "$@"\n'
+        f'#!/bin/sh\nexport TORCH_EXTENSIONS_DIR={extensions}\nexec {wrapped} {shlex.quote(python)} "$@"\n'
     )
     script.chmod(0o755)
     own_environment(checkout, str(script))

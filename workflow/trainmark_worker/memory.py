@@ -21,6 +21,11 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
 
+#: mallopt(3), as in startup.py: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX. Large
+#: blocks come from the kernel and go back to it: their addresses are used again at once.
+MALLOPT = {-3: 2**17, -1: 2**17, -4: 10**6, -8: 1}
+LIBC = ctypes.CDLL(None)
+
 
 class LiveBlocks:
     """The living blocks of memory, from allocations and those releases that were seen."""
@@ -77,6 +82,8 @@ class CpuMemory(Meter):
     method = "torch.profiler"
 
     def start(self) -> None:
+        for option, value in MALLOPT.items():
+            LIBC.mallopt(option, value)
         self.profile = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
         )
@@ -136,29 +143,22 @@ def _time(event) -> int:
     return event.start_ns() if hasattr(event, "start_ns") else event.start_us()
 
 
-#: mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX.
-MALLOPT = {-3: 2**17, -1: 2**17, -4: 10**6, -8: 1}
-
-
 class CpuMemoryOfOthers(CpuMemory):
     """For frameworks with their own allocator: torch's steady memory and the growth within a step.
 
     The first step is left out: it exports graphs and creates the optimizer's state. A tensor of
-    128 KiB or more comes from the kernel and goes back to it.
+    128 KiB or more comes from the kernel and goes back to it (MALLOPT).
     """
 
     method = "torch.profiler+resident"
 
     def start(self) -> None:
         super().start()
-        self.libc = ctypes.CDLL(None)
-        for option, value in MALLOPT.items():
-            self.libc.mallopt(option, value)
         self.steps = self.growth = 0
 
     def begin_step(self) -> None:
         gc.collect()
-        self.libc.malloc_trim(0)
+        LIBC.malloc_trim(0)
         with open("/proc/self/clear_refs", "w") as control:
             control.write("5")  # proc(5): VmHWM, the highest resident size, starts again
         self.before = _status_bytes("VmRSS")

@@ -33,19 +33,43 @@ def _plain(product, *tensors, **factors):
     return product(*tensors, **factors, out=torch.empty(0, dtype=tensors[0].dtype))
 
 
-def _standing_in(product):
-    def compute(*tensors, **factors):
-        if tensors[0].dtype is not torch.bfloat16:
-            return _plain(product, *tensors, **factors)
-        return _plain(product, *(t.float() for t in tensors), **factors).bfloat16()
+def _rounded(product, *matrices, **factors):
+    return _plain(product, *(matrix.float() for matrix in matrices), **factors).bfloat16()
 
-    return compute
+
+def _rounded_batch(product, *batches, **factors):
+    """One matrix after the other: peak memory grows by one in fp32, not by a batch of them."""
+    *added, left, right = batches
+    out = left.new_empty(len(left), left.shape[1], right.shape[2])
+    added = [batch.expand_as(out) for batch in added]
+    for result, *matrices in zip(out, *added, left, right):
+        result.copy_(_rounded(product, *matrices, **factors))
+    return out
+
+
+def _standing_in(replaced, compute, product):
+    """`replaced`, computing bfloat16 by `product` of single matrices."""
+
+    def kernel(*tensors, **factors):
+        if tensors[0].dtype is torch.bfloat16:
+            return compute(product, *tensors, **factors)
+        return _plain(replaced, *tensors, **factors)
+
+    return kernel
+
+
+KERNELS = (
+    (torch.mm, _rounded, torch.mm),
+    (torch.addmm, _rounded, torch.addmm),
+    (torch.bmm, _rounded_batch, torch.mm),
+    (torch.baddbmm, _rounded_batch, torch.addmm),
+)
 
 
 def install() -> None:
     library = torch.library.Library("aten", "IMPL", "CPU")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced
-        for product in (torch.mm, torch.bmm, torch.addmm, torch.baddbmm):
-            library.impl(product.__name__, _standing_in(product))
+        for replaced, *how in KERNELS:
+            library.impl(replaced.__name__, _standing_in(replaced, *how))
     _alive.append(library)
