@@ -7,8 +7,8 @@ import resource
 import sys
 from typing import Any, Dict, List
 
-#: glibc reads these when a process starts. Only memory limits need them (limits.py says why): with
-#: them the small tensors of scaled-down BERT rows train a third slower, all of it page faults.
+#: glibc reads these when a process starts. Only memory limits need them (limits.py says why):
+#: their page faults take a third (BERT) to a half (GPT) of the throughput of scaled-down rows.
 MALLOC = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": "131072",
