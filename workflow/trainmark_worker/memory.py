@@ -21,9 +21,16 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
 
-#: mallopt(3), as in startup.py: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX. Large
-#: blocks come from the kernel and go back to it: their addresses are used again at once.
-MALLOPT = {-3: 2**17, -1: 2**17, -4: 10**6, -8: 1}
+from .startup import MALLOC
+
+#: The numbers by which mallopt(3) knows the settings of MALLOC. Large blocks come from the kernel and
+#: go back to it: their addresses are used again at once.
+MALLOPT = {
+    "MALLOC_ARENA_MAX": -8,
+    "MALLOC_MMAP_THRESHOLD_": -3,
+    "MALLOC_TRIM_THRESHOLD_": -1,
+    "MALLOC_MMAP_MAX_": -4,
+}
 LIBC = ctypes.CDLL(None)
 
 
@@ -82,8 +89,8 @@ class CpuMemory(Meter):
     method = "torch.profiler"
 
     def start(self) -> None:
-        for option, value in MALLOPT.items():
-            LIBC.mallopt(option, value)
+        for name, value in MALLOC.items():
+            LIBC.mallopt(MALLOPT[name], int(value))
         self.profile = torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
         )

@@ -11,6 +11,7 @@ import warnings
 from typing import Any, Dict, Optional
 
 import torch
+from torch import library
 
 FAST = {"avx512bw", "avx512dq", "avx512vl"}
 _alive: list = []  # a library's kernels leave with it
@@ -67,9 +68,9 @@ KERNELS = (
 
 
 def install() -> None:
-    library = torch.library.Library("aten", "IMPL", "CPU")
+    kernels = library.Library("aten", "IMPL", "CPU")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced
         for replaced, *how in KERNELS:
-            library.impl(replaced.__name__, _standing_in(replaced, *how))
-    _alive.append(library)
+            kernels.impl(replaced.__name__, _standing_in(replaced, *how))
+    _alive.append(kernels)
